@@ -1,0 +1,1 @@
+"""Quernel: write a kernel once, compile and launch it on any device."""
