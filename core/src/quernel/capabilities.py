@@ -1,0 +1,81 @@
+"""What a compiler must know of a device, frozen: features, limits, and the fingerprint of what it makes."""
+
+from __future__ import annotations
+
+import attrs
+
+__all__ = ["Capabilities", "Limits", "TargetInfo"]
+
+
+@attrs.frozen
+class Capabilities:
+    """What a target can do; conformance tests and lowering gate on these, never on names.
+
+    Attributes:
+        exact_f32: f32 `+ - * /`, sqrt, fma and denormals are exact as IEEE 754 says.
+        exact_f64: the same for f64.
+        f64: f64 exists at all.
+        f16: f16 arrays can be read and written.
+        bf16: bf16 arrays can be read and written.
+        int64_atomics: 64-bit integer atomics exist.
+        f64_atomics: f64 atomic add exists, natively or by compare-and-swap.
+        barriers: threads of a block can wait for each other.
+        subgroups: subgroup operations exist.
+        source_languages: languages that `qn.source_kernel` may hand to this target, for example `llvm-ir`.
+    """
+
+    exact_f32: bool = True
+    exact_f64: bool = True
+    f64: bool = True
+    f16: bool = True
+    bf16: bool = True
+    int64_atomics: bool = True
+    f64_atomics: bool = True
+    barriers: bool = True
+    subgroups: bool = True
+    source_languages: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Limits:
+    """The most that one launch may ask for.
+
+    Attributes:
+        max_block_threads: threads of a block.
+        max_block: threads of a block along each axis, in array order for 3 axes (the last is the fastest).
+        max_grid: blocks along each axis, in array order for 3 axes.
+        max_shared_bytes: shared memory of a block.
+    """
+
+    max_block_threads: int = 1024
+    max_block: tuple[int, int, int] = (1024, 1024, 1024)
+    max_grid: tuple[int, int, int] = ((1 << 31) - 1,) * 3
+    max_shared_bytes: int = 48 * 1024
+
+
+@attrs.frozen
+class TargetInfo:
+    """Everything about a device that compiled bytes may depend on; made from a device or from a target's name.
+
+    Attributes:
+        backend: the backend's name, `cpu`.
+        name: the target's name within the backend, for example `x86-64-v4` or `sm_90`.
+        fingerprint: names what the bytes depend on: architecture, features, toolchain version, flags, vector library,
+            driver where it matters. Artifacts of another fingerprint are never loaded.
+        capabilities: what it can do.
+        limits: what one launch may ask for.
+        subgroup_size: threads of a subgroup.
+        details: further facts that the backend's own compiler reads, as sorted (name, value) pairs of strings.
+    """
+
+    backend: str
+    name: str
+    fingerprint: str
+    capabilities: Capabilities = Capabilities()
+    limits: Limits = Limits()
+    subgroup_size: int = 32
+    details: tuple[tuple[str, str], ...] = ()
+
+    def detail(self, name: str, default: str = "") -> str:
+        """The further fact called `name`."""
+        return dict(self.details).get(name, default)
