@@ -1,0 +1,1 @@
+"""Compiling and loading: the two halves, definitions, the loader and its records."""

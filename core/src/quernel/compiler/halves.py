@@ -1,0 +1,177 @@
+"""The two halves of a backend: a compiler that may run anywhere, and a target that stays with the device."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import attrs
+
+if TYPE_CHECKING:
+    from quernel.capabilities import TargetInfo
+    from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
+    from quernel.compiler.definition import KernelDefinition
+    from quernel.compiler.recording import CompilationRecording
+    from quernel.dtypes import ParameterType
+    from quernel.identity import BuildId, IrKey
+    from quernel.ir.nodes import Module
+    from quernel.store import Environment
+
+__all__ = ["ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Signature"]
+
+VariantT = TypeVar("VariantT")
+VariantT_contra = TypeVar("VariantT_contra", contravariant=True)
+LoweredT = TypeVar("LoweredT")
+LoweredT_co = TypeVar("LoweredT_co", covariant=True)
+ArtifactT = TypeVar("ArtifactT")
+LoadedT = TypeVar("LoadedT")
+
+
+@attrs.frozen
+class Signature:
+    """The types of a specialized kernel's parameters, in order, without `Const` ones."""
+
+    parameters: tuple[tuple[str, ParameterType], ...]
+
+
+@attrs.frozen
+class LaunchFacts:
+    """What one launch's arguments allow.
+
+    Attributes:
+        aligned16: every array starts at a multiple of 16 bytes.
+        contiguous: every array is C-contiguous.
+        index32: every extent, shape and reachable element offset is below 2**31.
+    """
+
+    aligned16: bool
+    contiguous: bool
+    index32: bool
+
+
+class Compiler(Protocol[VariantT_contra, LoweredT_co]):
+    """A lowering: IR to a backend's own representation, which prints as text."""
+
+    def __call__(self, module: Module, target: TargetInfo, variant: VariantT_contra) -> LoweredT_co:
+        """The module lowered for the target; MUST be a pure function of its arguments."""
+        ...
+
+
+class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
+    """The half that may run on any thread, in any process, on any machine. It pickles, and holds no device handle.
+
+    What it must know of the device is in the frozen `target_info` that it was made from.
+    """
+
+    target_info: TargetInfo
+    build_id: BuildId
+    artifact_format: int = 1
+    """Version of the payload's layout; part of the store's namespace."""
+
+    @abstractmethod
+    def default_variant(self, signature: Signature) -> VariantT:
+        """The variant to compile ahead of time, when no launch has been seen. MUST be pure."""
+
+    @abstractmethod
+    def lower(
+        self,
+        kernel: KernelDefinition,
+        id: ArtifactId[VariantT],  # noqa: A002 — the design's name
+        recording: CompilationRecording,
+        log: logging.Logger,
+    ) -> LoweredT:
+        """Validates the kernel against the target and lowers its IR. Any thread. The result MUST pickle.
+
+        Raises:
+            ValidationError: the target cannot run this kernel.
+            CompilationError: the toolchain refused it.
+        """
+
+    def source(self, lowered: LoweredT) -> str | None:
+        """The text by which an artifact may be reused (equal texts, equal artifacts), or `None`."""
+        return None
+
+    @abstractmethod
+    def finalize(self, id: ArtifactId[VariantT], lowered: LoweredT) -> ArtifactT:  # noqa: A002
+        """The artifact of a lowered kernel. Any thread, process or machine.
+
+        Raises:
+            CompilationError: the toolchain refused it; its log rides along whole.
+        """
+
+
+class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
+    """The half that stays with the device and holds the store.
+
+    The loader calls every method except `variant` under its target lock, one at a time, never while it waits. A method
+    makes its driver context current and restores the previous one.
+    """
+
+    compiler: ArtifactCompiler[VariantT, Any, ArtifactT]
+    persists: bool = False
+    """Whether `stored…` and `store` reach anything that outlives the process."""
+
+    def use_environment(self, environment: Environment | None) -> None:
+        """The environment that the following calls belong to; called only when it differs from the last one's.
+
+        `None`: nothing is kept. A target that persists MUST look and store there.
+        """
+        return None
+
+    @abstractmethod
+    def variant(self, launch_facts: LaunchFacts) -> VariantT:
+        """The variant for a launch. MUST be pure; called without the lock, on a launcher miss."""
+
+    @abstractmethod
+    def stored(self, id: ArtifactId[VariantT]) -> ArtifactT | None:  # noqa: A002
+        """The kept artifact of that id, checked against its digest, or `None`."""
+
+    def stored_for_source(self, source: str) -> ArtifactT | None:
+        """A kept artifact that was made from that text, or `None`."""
+        return None
+
+    def stored_for_ir(self, ir_key: IrKey) -> ArtifactT | None:
+        """A kept artifact of equal IR, variant and build, or `None`."""
+        return None
+
+    @abstractmethod
+    def load(self, id: ArtifactId[VariantT], artifact: ArtifactT) -> LoadedT:  # noqa: A002
+        """Makes the artifact launchable.
+
+        Raises:
+            CompilationError, DeviceError: the device refuses it.
+        """
+
+    @abstractmethod
+    def store(
+        self,
+        id: ArtifactId[VariantT],  # noqa: A002
+        artifact: ArtifactT,
+        source: str | None,
+        ir_key: IrKey | None = None,
+    ) -> bool:
+        """Keeps the artifact, called after `load` and never before. Whether it was kept.
+
+        Raises:
+            StoreError: the store cannot be used; the loader warns once and goes on.
+        """
+
+    def drop(self, id: ArtifactId[VariantT]) -> None:  # noqa: A002
+        """Forgets a kept artifact that the device refused."""
+        return None
+
+    def header(self, artifact: ArtifactT) -> ArtifactHeader:
+        """The artifact's header. The default reads its attribute `header`."""
+        header: ArtifactHeader = artifact.header  # type: ignore[attr-defined]  # Artifact or a type with the same field
+        return header
+
+    def digest(self, artifact: ArtifactT) -> str:
+        """A digest by which equal artifacts are recognised. The default hashes header and payload."""
+        import hashlib
+
+        payload: bytes = artifact.payload  # type: ignore[attr-defined]  # Artifact or a type with the same field
+        hasher = hashlib.sha256(len(payload).to_bytes(8, "little"))
+        hasher.update(payload)
+        hasher.update(self.header(artifact).to_bytes())
+        return hasher.hexdigest()

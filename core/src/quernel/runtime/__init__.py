@@ -1,0 +1,1 @@
+"""Devices, arrays, launchers and the operations that a backend contributes."""

@@ -1,0 +1,268 @@
+"""What a backend contributes beside its two halves: its devices, and the operations on one of them.
+
+Only what nothing works without is abstract; the rest has a default that is right, if not always fast.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import attrs
+import numpy as np
+
+from quernel.errors import DeviceError
+
+if TYPE_CHECKING:
+    from quernel.capabilities import TargetInfo
+    from quernel.compiler.artifacts import ArtifactHeader
+    from quernel.compiler.halves import ArtifactCompiler, CompilationTarget
+    from quernel.geometry import Geometry
+
+__all__ = [
+    "PLUGIN_API",
+    "Backend",
+    "DeviceInfo",
+    "DeviceOperations",
+    "Health",
+    "Memory",
+    "PreparedLaunch",
+    "Unavailable",
+]
+
+PLUGIN_API = 1
+"""Version of everything that a plugin imports from the core; a plugin states the one it was built for."""
+
+LoadedT = TypeVar("LoadedT")
+T = TypeVar("T")
+
+PreparedLaunch = Callable[["Geometry", bytes, Any], None]
+"""`prepared(geometry, arguments, stream)`: one launch of one loaded kernel, as `DeviceOperations.launch`."""
+
+
+@attrs.frozen
+class Unavailable:
+    """Why something is not there, and how to get it."""
+
+    reason: str
+    fix: str
+
+
+@attrs.frozen
+class DeviceInfo:
+    """One device, known without opening it.
+
+    Attributes:
+        backend: the backend's name.
+        index: its number within the backend, from 0.
+        name: what the driver calls it.
+        kind: `cpu`, `gpu` or `accelerator`.
+        uuid: a stable id, or an empty string.
+        memory_bytes: its memory, or 0 where it is not known.
+        details: further facts to show, as (name, value) pairs.
+    """
+
+    backend: str
+    index: int
+    name: str
+    kind: str
+    uuid: str = ""
+    memory_bytes: int = 0
+    details: tuple[tuple[str, str], ...] = ()
+
+
+@attrs.frozen
+class Health:
+    """What `quernel doctor` shows of a backend.
+
+    Attributes:
+        versions: (component, version) pairs: toolchain, driver, vector library.
+        problems: what does not work, each with its mend; empty when all is well.
+    """
+
+    versions: tuple[tuple[str, str], ...] = ()
+    problems: tuple[Unavailable, ...] = ()
+
+
+@attrs.define(eq=False)
+class Memory:
+    """A block of device memory, owned by whoever allocated it and freed once.
+
+    Attributes:
+        address: of its first byte, as kernels see it (0 for an empty block).
+        nbytes: its size.
+        handle: the backend's own object.
+    """
+
+    address: int
+    nbytes: int
+    handle: Any = None
+
+
+class DeviceOperations(ABC, Generic[LoadedT]):
+    """The operations on one open device. Every method MAY be called from any thread.
+
+    A `stream` is the backend's own object, or `None` for the device's default stream. Operations in one stream run in
+    order; a backend that runs everything synchronously is right too.
+    """
+
+    info: DeviceInfo
+    host_accessible: bool = False
+    """Whether kernels read and write host memory in place, so that NumPy arrays are arguments."""
+
+    @property
+    @abstractmethod
+    def target(self) -> CompilationTarget[Any, Any, LoadedT]:
+        """The half that stays with this device; one object per device."""
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> Memory:
+        """Uninitialised memory of at least `nbytes`, aligned to at least 64 bytes.
+
+        Raises:
+            DeviceError: there is not enough.
+        """
+
+    @abstractmethod
+    def free(self, memory: Memory) -> None:
+        """Gives the memory back, once all work that was given to the device before is done."""
+
+    @abstractmethod
+    def copy_from_host(self, target: Memory, offset_bytes: int, source: np.ndarray[Any, Any], stream: Any) -> None:
+        """Copies `source` (C-contiguous, of bytes) to the memory. The source may be reused when this returns."""
+
+    @abstractmethod
+    def copy_to_host(self, target: np.ndarray[Any, Any], source: Memory, offset_bytes: int, stream: Any) -> None:
+        """Copies from the memory into `target` (C-contiguous, of bytes), after the stream's earlier work. Blocks."""
+
+    def copy(
+        self, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int, stream: Any
+    ) -> None:
+        """Copies within this device. The default goes through the host."""
+        staging = np.empty(nbytes, np.uint8)
+        self.copy_to_host(staging, source, source_offset, stream)
+        self.copy_from_host(target, target_offset, staging, stream)
+
+    def fill(self, target: Memory, offset_bytes: int, pattern: bytes, count: int, stream: Any) -> None:
+        """Writes `count` copies of `pattern`, one after the other. The default goes through the host."""
+        data = np.frombuffer(pattern * count, np.uint8)
+        self.copy_from_host(target, offset_bytes, data, stream)
+
+    def host_view(self, memory: Memory) -> memoryview | None:
+        """The memory's bytes as the host sees them, where both share it; else `None`."""
+        return None
+
+    # --- launching ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def launch(
+        self, loaded: LoadedT, header: ArtifactHeader, geometry: Geometry, arguments: bytes, stream: Any
+    ) -> None:
+        """Launches a loaded kernel. On the launch path.
+
+        `arguments` holds one 8-byte little-endian cell per slot of the header, the value in its low bytes. `geometry`
+        is never empty.
+
+        Raises:
+            LaunchError, DeviceError: the device refuses the launch.
+        """
+
+    def prepare(self, loaded: LoadedT, header: ArtifactHeader) -> PreparedLaunch:
+        """A function for repeated launches of one kernel. The default calls `launch`."""
+
+        def prepared(geometry: Geometry, arguments: bytes, stream: Any) -> None:
+            self.launch(loaded, header, geometry, arguments, stream)
+
+        return prepared
+
+    # --- streams and events -------------------------------------------------------------------------------------------
+
+    def open_stream(self) -> Any:
+        """A new stream. The default backend has only the default one and returns `None`."""
+        return None
+
+    def close_stream(self, stream: Any) -> None:
+        """Ends a stream once its work is done."""
+        return None
+
+    def synchronize(self, stream: Any) -> None:
+        """Waits for the stream's work (`None`: for all of the device's). The default has nothing to wait for.
+
+        Raises:
+            DeviceError: a launch before this failed.
+        """
+        return None
+
+    def record_event(self, stream: Any) -> Any:
+        """A mark after the work given so far. The default notes the host's time in nanoseconds."""
+        import time
+
+        self.synchronize(stream)
+        return time.perf_counter_ns()
+
+    def wait_event(self, stream: Any, event: Any) -> None:
+        """Makes later work of the stream wait for the event."""
+        return None
+
+    def synchronize_event(self, event: Any) -> None:
+        """Waits for the event."""
+        return None
+
+    def elapsed_ns(self, start: Any, end: Any) -> int:
+        """Nanoseconds from one event of this device to another, both done."""
+        return int(end) - int(start)
+
+    # --- graphs -------------------------------------------------------------------------------------------------------
+
+    def begin_graph(self, stream: Any) -> Any | None:
+        """Starts capturing what is given to the stream. `None`: no native graphs, the core keeps and replays a list."""
+        return None
+
+    def end_graph(self, capture: Any) -> Any:
+        """The captured graph, ready to launch."""
+        raise DeviceError(f"{self.info.name} has no native graphs", fix="use the graph that the core replays")
+
+    def launch_graph(self, graph: Any, stream: Any) -> None:
+        """Launches a captured graph."""
+        raise DeviceError(f"{self.info.name} has no native graphs", fix="use the graph that the core replays")
+
+    def close(self) -> None:
+        """Gives back what the device holds. MUST be idempotent."""
+        return None
+
+
+class Backend(ABC):
+    """A plugin's way to devices. Made without side effects; nothing native is imported before it is needed."""
+
+    name: str
+
+    @abstractmethod
+    def devices(self) -> tuple[DeviceInfo, ...] | Unavailable:
+        """The devices, without opening any, in the driver's order. MUST NOT raise for a missing driver."""
+
+    @abstractmethod
+    def target_info(self, target: str) -> TargetInfo:
+        """The target of that name, for example `sm_90`, or of the host or first device for an empty string.
+
+        Raises:
+            DeviceError: there is no such target.
+        """
+
+    @abstractmethod
+    def compiler(self, target: TargetInfo) -> ArtifactCompiler[Any, Any, Any]:
+        """The compiler half for a target. MUST NOT need a device or driver (unless the backend states it)."""
+
+    @abstractmethod
+    def open(self, info: DeviceInfo) -> DeviceOperations[Any]:
+        """Opens a device of `devices`.
+
+        Raises:
+            DeviceError: the driver refuses.
+        """
+
+    def health(self) -> Health:
+        """Versions and problems, for `quernel doctor`. MUST NOT raise."""
+        return Health()
