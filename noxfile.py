@@ -1,0 +1,44 @@
+import nox
+
+nox.options.sessions = ["lint", "types", "layers", "tests"]
+nox.options.default_venv_backend = "venv"
+PACKAGES = ("-e", "core[demo]", "-e", "backends/cpu")
+
+
+def install(session: nox.Session, *groups: str) -> None:
+    session.install("--upgrade", "pip>=25.1")
+    for group in groups:
+        session.install("--group", group)
+    session.install(*PACKAGES)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    install(session, "lint")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    install(session, "lint")
+    session.run("mypy")
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    install(session, "lint")
+    session.run("lint-imports")
+
+
+@nox.session(python=["3.11", "3.12", "3.13"])
+def tests(session: nox.Session) -> None:
+    install(session, "test")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def benchmarks(session: nox.Session) -> None:
+    """Measures beside peers; asserts no time."""
+    install(session, "test", "bench")
+    session.run("python", "tests/benchmarks/run.py", *session.posargs)
