@@ -1,0 +1,270 @@
+"""Everything outside its arguments that a kernel depends on: code, device functions, captured values.
+
+The walk takes every name that the code may look up, whatever for: to tell a global from an attribute would need the
+bytecode of each Python version. So it may see too much, never too little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import EnumMeta
+from hashlib import sha256
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any, TypeAlias, final
+
+import attrs
+
+from quernel.identity.bytecode import looked_up_names
+from quernel.identity.encoding import Encoder, frame, text_frame
+from quernel.identity.guards import Guards
+
+__all__ = ["CapturedCode", "CapturedValues", "capture", "capture_values", "code_digest"]
+
+_Scope: TypeAlias = Mapping[str, Any]
+_MISSING = object()
+_IMMUTABLE_TYPE = 1 << 8
+"""Set in the flags of a class whose attributes cannot be assigned: nothing to guard there."""
+
+
+@attrs.frozen(eq=False)
+class CapturedCode:
+    """A function's content as loaded: one digest of all of it, one of each part, and the guards of what was read.
+
+    `parts` are the full digests of `code`, `functions` (the device functions reached) and `constants` (what they
+    and the kernel captured).
+    """
+
+    digest: str
+    parts: tuple[tuple[str, str], ...]
+    guards: Guards
+
+    def is_current(self) -> bool:
+        """Whether a capture now would read the same objects. On the launch path."""
+        return self.guards.is_current()
+
+
+@attrs.frozen(eq=False)
+class CapturedValues:
+    """Compile-time values, with the device functions among them: their digest and the guards of what those read."""
+
+    digest: str
+    guards: Guards
+
+
+def capture(function: FunctionType) -> CapturedCode:
+    """Reads what `function` is made of and depends on, now. Refuses nothing: that is for the lowering.
+
+    A device function is an object whose attribute `__quernel_function__` is the plain function; if its class also
+    has `__quernel_identity__`, that counts too (declared types, options).
+    """
+    walk = _Walk()
+    walk.enter(function, function)
+    walk.run()
+    parts = (
+        ("code", sha256(walk.code[0]).hexdigest()),
+        ("functions", sha256(b"".join(walk.code[1:]) + b"".join(walk.references)).hexdigest()),
+        ("constants", sha256(b"".join(walk.constants)).hexdigest()),
+    )
+    digest = sha256("".join([part for _, part in parts]).encode()).hexdigest()
+    return CapturedCode(digest, parts, walk.guards())
+
+
+def capture_values(values: Mapping[str, object]) -> CapturedValues:
+    """Reads compile-time values by name, and what the device functions among them are made of and depend on."""
+    walk = _Walk()
+    named = b"".join([text_frame(b"s", name) + walk.body(values[name]) for name in sorted(values)])
+    walk.run()
+    pieces = (named, *(b"".join(part) for part in (walk.code, walk.references, walk.constants)))
+    digest = sha256(b"".join([frame(b"b", piece) for piece in pieces])).hexdigest()
+    return CapturedValues(digest, walk.guards())
+
+
+def code_digest(code: CodeType) -> str:
+    """The digest of a code object alone: equal for equal meaning, wherever in whatever file it stands."""
+    return sha256(Encoder().body(code)).hexdigest()
+
+
+@final
+class _Walk(Encoder):
+    """Encodes functions and what they capture, in the order of their names; each function once, by number."""
+
+    # Lists and dicts may change without any guard noticing, so they are opaque here.
+    writers = {kind: write for kind, write in Encoder.writers.items() if kind not in (list, dict)}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.code: list[bytes] = []
+        self.references: list[bytes] = []
+        self.constants: list[bytes] = []
+        self._numbers: dict[int, int] = {}
+        self._entered: list[tuple[object, FunctionType]] = []
+        self._owners: dict[int, tuple[ModuleType | type, str]] = {}
+        self._name = ""
+        self._reads: dict[tuple[int, str], tuple[_Scope, str, object]] = {}
+        self._absences: dict[int, tuple[_Scope, set[str]]] = {}
+        self._cells: list[tuple[CellType, object]] = []
+        self._empty_cells: list[CellType] = []
+        self._attributes: list[tuple[object, str, object]] = []
+
+    def guards(self) -> Guards:
+        """What was read, as guards."""
+        return Guards(
+            reads=self._reads.values(),
+            absences=[(scope, frozenset(names)) for scope, names in self._absences.values()],
+            cells=self._cells,
+            empty_cells=self._empty_cells,
+            attributes=self._attributes,
+        )
+
+    def enter(self, owner: object, function: FunctionType) -> int:
+        """The number of a function, which is walked later if it is new: so cycles end, and depth has no limit."""
+        number = self._numbers.get(id(owner))
+        if number is None:
+            number = self._numbers[id(owner)] = len(self._entered)
+            self._entered.append((owner, function))
+        return number
+
+    def run(self) -> None:
+        """Walks every function entered, and those that this enters."""
+        for owner, function in self._entered:  # grows while it is walked
+            self._walk_function(owner, function)
+
+    def other(self, value: object) -> bytes:
+        """Device functions by number, modules and classes by name; these are looked into afterwards."""
+        function = _attribute_of(value, "__quernel_function__")
+        if isinstance(function, FunctionType):
+            return b"R" + self.enter(value, function).to_bytes(4, "little")
+        if isinstance(value, ModuleType):
+            self._owners.setdefault(id(value), (value, self._name))
+            return text_frame(b"M", str(_attribute_of(value, "__name__")))
+        if isinstance(value, type):
+            self._owners.setdefault(id(value), (value, self._name))
+        elif isinstance(value, staticmethod):
+            return self.body(value.__func__)
+        return super().other(value)
+
+    def opaque(self, value: object) -> bytes:
+        """The type's name, and a function's own: two of them under one alias must not look the same."""
+        names = (_attribute_of(value, "__module__"), _attribute_of(value, "__qualname__"))
+        own = names[1] if isinstance(names[1], str) else _attribute_of(value, "__name__")
+        named = text_frame(b"s", f"{names[0]}.{own}") if isinstance(own, str) else b"N"
+        return super().opaque(value) + named
+
+    def unordered(self) -> Encoder:
+        """An encoder that numbers nothing: the order of a set's elements is not the same in every process."""
+        return Encoder()
+
+    def _walk_function(self, owner: object, function: FunctionType) -> None:
+        code = function.__code__
+        self._attributes.append((function, "__code__", code))
+        self.code.append(self.body(code))
+        self._owners = {}
+        if owner is not function:
+            self._take_declaration(owner, function)
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            self._take_cell(name, cell)
+        names = looked_up_names(code)
+        self._take_globals(names, function.__globals__, function.__builtins__)
+        looked_into = 0
+        while looked_into < len(self._owners):  # grows: a module's attribute may be a module
+            module_or_class, reached_by = list(self._owners.values())[looked_into]
+            kind = b"a" + looked_into.to_bytes(4, "little")
+            self._take_attributes(kind, module_or_class, [name for name in names if name != reached_by])
+            looked_into += 1
+
+    def _take_declaration(self, device_function: object, function: FunctionType) -> None:
+        """What a device function has beside its code: default values, and what its own class declares."""
+        identity = getattr(type(device_function), "__quernel_identity__", None)
+        if identity is not None:
+            self.code[-1] += self.body(identity(device_function))
+        for attribute in ("__defaults__", "__kwdefaults__"):
+            self._attributes.append((function, attribute, getattr(function, attribute)))
+        for index, value in enumerate(function.__defaults__ or ()):
+            self._put(b"d" + index.to_bytes(4, "little"), "", value)
+        keyword_defaults = function.__kwdefaults__ or {}
+        for name in sorted(keyword_defaults):
+            self._put(b"k", name, self._read(keyword_defaults, name, keyword_defaults[name]))
+
+    def _take_cell(self, name: str, cell: CellType) -> None:
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            self._empty_cells.append(cell)
+            return
+        self._cells.append((cell, value))
+        self._put(b"c", name, value)
+
+    def _take_globals(self, names: tuple[str, ...], variables: _Scope, builtins: _Scope) -> None:
+        for name in names:
+            value = variables.get(name, _MISSING)
+            if value is not _MISSING:
+                self._put(b"g", name, self._read(variables, name, value))
+                continue
+            self._lack(variables, name)
+            value = builtins.get(name, _MISSING)
+            if value is not _MISSING:
+                self._put(b"b", name, self._read(builtins, name, value))
+            else:
+                self._lack(builtins, name)
+
+    def _take_attributes(self, kind: bytes, owner: ModuleType | type, names: list[str]) -> None:
+        scopes = _scopes_of_module(owner) if isinstance(owner, ModuleType) else _scopes_of_class(owner)
+        for name in names:
+            for scope, is_fixed in scopes:
+                value = scope.get(name, _MISSING)
+                if value is not _MISSING:
+                    self._put(kind, name, value if is_fixed else self._read(scope, name, value))
+                    break
+                if not is_fixed:
+                    self._lack(scope, name)
+            else:
+                if isinstance(owner, ModuleType) and "__getattr__" in owner.__dict__:
+                    self._take_made_attribute(kind, owner, name)
+
+    def _take_made_attribute(self, kind: bytes, module: ModuleType, name: str) -> None:
+        """An attribute that the module's own `__getattr__` makes, or imports at first use."""
+        value = _attribute_of(module, name, _MISSING)
+        if value is _MISSING:
+            return
+        if module.__dict__.get(name, _MISSING) is value:  # kept by the module: from now on an ordinary one
+            self._absences[id(module.__dict__)][1].discard(name)
+            self._read(module.__dict__, name, value)
+        else:
+            self._attributes.append((module, name, value))
+        self._put(kind, name, value)
+
+    def _read(self, scope: _Scope, name: str, value: object) -> object:
+        self._reads.setdefault((id(scope), name), (scope, name, value))
+        return value
+
+    def _lack(self, scope: _Scope, name: str) -> None:
+        self._absences.setdefault(id(scope), (scope, set()))[1].add(name)
+
+    def _put(self, kind: bytes, name: str, value: object) -> None:
+        self._name = name
+        encoded = self.body(value)
+        entries = self.references if encoded[:1] == b"R" else self.constants
+        entries += (len(self.code).to_bytes(4, "little"), kind, text_frame(b"s", name), encoded)
+
+
+def _scopes_of_module(module: ModuleType) -> tuple[tuple[_Scope, bool], ...]:
+    return ((module.__dict__, False),)
+
+
+def _scopes_of_class(cls: type) -> tuple[tuple[_Scope, bool], ...]:
+    """Where a class's attributes are found, in order, each with whether nobody can assign there.
+
+    Attributes are read without the descriptor protocol: a method bound anew at each access is never the same object.
+    """
+    scopes: list[tuple[_Scope, bool]] = []
+    if isinstance(cls, EnumMeta):
+        scopes.append((cls._member_map_, False))
+    scopes += [(vars(base), bool(base.__flags__ & _IMMUTABLE_TYPE)) for base in cls.__mro__]
+    return tuple(scopes)
+
+
+def _attribute_of(value: object, name: str, default: object = None) -> object:
+    """`getattr` on a stranger, whose own `__getattr__` may raise whatever it likes: then it has no such attribute."""
+    try:
+        return getattr(value, name, default)
+    except Exception:
+        return default
