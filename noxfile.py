@@ -41,4 +41,5 @@ def tests(session: nox.Session) -> None:
 def benchmarks(session: nox.Session) -> None:
     """Measures beside peers; asserts no time."""
     install(session, "test", "bench")
-    session.run("python", "tests/benchmarks/run.py", *session.posargs)
+    session.run("python", "tests/benchmarks/start.py")
+    session.run("python", "tests/benchmarks/throughput.py")
