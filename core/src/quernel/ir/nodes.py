@@ -94,6 +94,8 @@ class UnaryOp(enum.Enum):
     NOT = "not"
     """Logical complement of a bool."""
     ABS = "abs"
+    UNIFORM = "uniform"
+    """The operand itself, promised to be equal for all threads of the block."""
 
 
 class BinaryOp(enum.Enum):
