@@ -1,0 +1,92 @@
+"""What the user set through the environment: the only reader of `QUERNEL_*` variables.
+
+Every function reads its variable when it is called, so that a test or a notebook can change it at any time.
+An unset variable and an empty one mean the same. A value that is not understood raises `ValueError` with the
+variable's name and what it may hold.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, cast, get_args
+
+__all__ = [
+    "RecordsLevel",
+    "checked",
+    "device",
+    "environment_path",
+    "interpret",
+    "no_cache",
+    "num_threads",
+    "records_level",
+]
+
+RecordsLevel = Literal["off", "basic", "full"]
+"""How much a session's records hold: nothing, the measures, or IR and source too."""
+
+_YES = frozenset({"1", "true", "yes", "on"})
+_NO = frozenset({"0", "false", "no", "off"})
+
+
+def environment_path() -> str | None:
+    """The folder named by `QUERNEL_ENVIRONMENT`, or `None` for the user's cache folder."""
+    return _text("QUERNEL_ENVIRONMENT")
+
+
+def device() -> str | None:
+    """The device string in `QUERNEL_DEVICE`, or `None` where nothing is named."""
+    return _text("QUERNEL_DEVICE")
+
+
+def checked() -> bool:
+    """Whether `QUERNEL_CHECKED` asks for launches that check every index."""
+    return _flag("QUERNEL_CHECKED")
+
+
+def interpret() -> bool:
+    """Whether `QUERNEL_INTERPRET` asks for launches in the reference interpreter."""
+    return _flag("QUERNEL_INTERPRET")
+
+
+def no_cache() -> bool:
+    """Whether `QUERNEL_NO_CACHE` keeps compiled kernels out of the store."""
+    return _flag("QUERNEL_NO_CACHE")
+
+
+def num_threads() -> int | None:
+    """The number of CPU threads in `QUERNEL_NUM_THREADS`, or `None` for one per available core."""
+    name = "QUERNEL_NUM_THREADS"
+    text = _text(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise ValueError(_refusal(name, text, "a whole number, 1 or more"))
+    return int(text)
+
+
+def records_level() -> RecordsLevel:
+    """The level of records in `QUERNEL_RECORDS`: `off`, `basic` (default) or `full`."""
+    name = "QUERNEL_RECORDS"
+    text = _text(name)
+    if text is None:
+        return "basic"
+    if text.lower() not in get_args(RecordsLevel):
+        raise ValueError(_refusal(name, text, "off, basic or full"))
+    return cast(RecordsLevel, text.lower())
+
+
+def _text(name: str) -> str | None:
+    return os.environ.get(name, "").strip() or None
+
+
+def _flag(name: str) -> bool:
+    text = _text(name)
+    if text is None or text.lower() in _NO:
+        return False
+    if text.lower() in _YES:
+        return True
+    raise ValueError(_refusal(name, text, "1, true, yes or on; 0, false, no or off"))
+
+
+def _refusal(name: str, text: str, allowed: str) -> str:
+    return f"{name}={text!r} is not understood; it may be {allowed}"

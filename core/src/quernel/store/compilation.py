@@ -1,0 +1,82 @@
+"""The two calls by which a target keeps artifacts without ever failing a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from quernel import settings
+from quernel.errors import StoreError
+from quernel.store.artifact_store import ArtifactStore, Parts
+from quernel.store.environments import Environment, current_environment
+from quernel.store.names import StoredArtifact, StoreNames
+
+if TYPE_CHECKING:
+    from quernel.identity import IrKey, KernelCacheKey, SourceDigest
+
+__all__ = ["compilation_store", "store_compiled"]
+
+
+def compilation_store(
+    backend: str,
+    fingerprint: str,
+    *,
+    artifact_format: int | str = 1,
+    environment: Environment | None = None,
+) -> ArtifactStore | None:
+    """The store for a backend's artifacts in an environment (default: the current one), open until that closes.
+
+    `None` when `QUERNEL_NO_CACHE` is set, or when the folder cannot be used: that is warned about once.
+    """
+    if settings.no_cache():
+        return None
+    where = current_environment() if environment is None else environment
+    names = StoreNames(backend, artifact_format, fingerprint)
+
+    def opened() -> ArtifactStore:
+        store = ArtifactStore(where, names)
+        store.open()
+        return store
+
+    try:
+        if where.unusable is not None:
+            raise where.unusable
+        store: ArtifactStore = where.hold(names, opened)
+    except StoreError as error:
+        if not where.is_closed:
+            where.unusable = error
+        where.say_unusable(error)
+        return None
+    return store
+
+
+def store_compiled(
+    store: ArtifactStore | None,
+    key: KernelCacheKey,
+    stored: StoredArtifact,
+    *,
+    ir_key: IrKey | None = None,
+    source_digest: SourceDigest | None = None,
+    entry: str = "",
+    kernel_name: str = "",
+    parts: Parts = (),
+    statistics: Mapping[str, int | float | str | None] | None = None,
+) -> bool:
+    """Stores an artifact as `ArtifactStore.put` does, and says whether the store took it; a failure is logged."""
+    if store is None:
+        return False
+    try:
+        store.put(
+            key,
+            stored,
+            ir_key=ir_key,
+            source_digest=source_digest,
+            entry=entry,
+            kernel_name=kernel_name,
+            parts=parts,
+            statistics=statistics,
+        )
+    except StoreError as error:
+        store.environment.say_unusable(error)
+        return False
+    return True

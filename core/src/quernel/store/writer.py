@@ -1,0 +1,196 @@
+"""The writing half of a store: diskcache, opened at the first write, one transaction at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from quernel.errors import StoreError
+from quernel.store.database import SETTINGS, database_path, open_writable
+from quernel.store.folders import check_file, make_folder, network_filesystem, translated
+
+if TYPE_CHECKING:
+    from quernel.store.byte_disk import BytesDisk
+
+__all__ = ["StoreWriter", "Transaction", "check_writable"]
+
+_OPEN_LOCK_S = 10.0
+
+
+class Transaction(Protocol):
+    """What may be done within a transaction."""
+
+    def set(self, key: str, value: bytes) -> bool:
+        """Puts a row in place."""
+
+    def delete(self, key: str) -> bool:
+        """Removes a row; whether it was there."""
+
+
+class StoreWriter:
+    """Writes rows and payload files; any thread may call, one at a time."""
+
+    def __init__(self, folder: str, locks_folder: str) -> None:
+        self._folder = folder
+        self._locks_folder = locks_folder
+        self._lock = threading.RLock()
+        self._cache: Any = None
+        self._opened_file: tuple[int, int] | None = None
+        self._connections: dict[threading.Thread, object] = {}
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Everything written inside becomes visible together, or not at all.
+
+        Raises:
+            StoreError: the store cannot be written, or stayed locked by another process for a second.
+        """
+        with self._lock:
+            try:
+                cache = self._open()
+            except StoreError:
+                raise
+            except _failures() as error:
+                self._reset()
+                raise translated(f"cannot open the store in {self._folder}", error) from error
+            disk: BytesDisk = cache.disk
+            disk.begin()
+            try:
+                with cache.transact(retry=False):
+                    self._keep_connection(cache)
+                    yield cache
+            except BaseException as error:
+                # The connection may be left inside a transaction that could not be rolled back.
+                disk.rollback()
+                self._reset()
+                if isinstance(error, _failures()) and not isinstance(error, StoreError):
+                    raise translated(f"cannot write to the store in {self._folder}", _named(error)) from error
+                raise
+            disk.commit()
+
+    def is_current(self) -> bool:
+        """Whether the database at the store's path is still the one that this writer opened, if it opened one."""
+        return self._opened_file is None or self._opened_file == _file_id(database_path(self._folder))
+
+    def close(self) -> None:
+        """Closes this thread's connection and lets go of the others; the next write opens the store again."""
+        with self._lock:
+            self._reset()
+
+    def abandon(self) -> object:
+        """In a forked child: starts afresh and returns the parent's handles, which must be kept unclosed."""
+        inherited = (self._cache, self._connections)
+        self._lock = threading.RLock()
+        self._cache, self._opened_file, self._connections = None, None, {}
+        return inherited
+
+    def _open(self) -> Any:
+        if self._cache is not None and not self.is_current():
+            self._reset()
+        if self._cache is None:
+            import diskcache
+
+            from quernel.store.byte_disk import BytesDisk
+
+            check_writable(self._folder)
+            with _opening_lock(self._locks_folder):
+                _check_existing(self._folder)
+                self._cache = diskcache.Cache(
+                    self._folder,
+                    disk=BytesDisk,
+                    timeout=1,
+                    eviction_policy="none",
+                    cull_limit=0,
+                    statistics=0,
+                    sqlite_mmap_size=0,
+                    disk_min_file_size=SETTINGS["disk_min_file_size"],
+                    disk_pickle_protocol=SETTINGS["disk_pickle_protocol"],
+                )
+            self._opened_file = _file_id(database_path(self._folder))
+        return self._cache
+
+    def _keep_connection(self, cache: Any) -> None:
+        # diskcache keeps one connection per thread in thread-local storage, which a fork destroys, and so closes, for
+        # every thread but the forking one. Holding them here leaves that to `abandon`.
+        ended = [thread for thread in self._connections if not thread.is_alive()]
+        for thread in ended:
+            del self._connections[thread]
+        self._connections[threading.current_thread()] = cache._con
+
+    def _reset(self) -> None:
+        cache, self._cache, self._opened_file = self._cache, None, None
+        self._connections.clear()
+        if cache is not None:
+            with contextlib.suppress(sqlite3.Error):
+                cache.close()
+
+
+def check_writable(folder: str) -> None:
+    """Makes the store's folder if it is missing, and refuses one in which a store cannot be kept.
+
+    Raises:
+        StoreError: it cannot be made or written, is not private, or lies on a network file system.
+    """
+    if os.path.expandvars(folder) != folder:
+        raise StoreError(f"the path {folder} names an environment variable", fix="use a path without $")
+    make_folder(folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreError(
+            f"the folder {folder} is read-only", fix="make it writable, or set QUERNEL_ENVIRONMENT to another folder"
+        )
+    kind = network_filesystem(folder)
+    if kind is not None:
+        raise StoreError(
+            f"the folder {folder} is on a network file system ({kind}), where SQLite's locks are not reliable",
+            fix="set QUERNEL_ENVIRONMENT to a folder on a local disk",
+        )
+
+
+def _check_existing(folder: str) -> None:
+    """Lets only a missing, an empty or an own database reach diskcache."""
+    path = database_path(folder)
+    if not check_file(path) or os.stat(path).st_size == 0:
+        return
+    try:
+        open_writable(folder).close()
+    except StoreError as error:
+        if "no such table" not in str(error):
+            raise
+
+
+@contextlib.contextmanager
+def _opening_lock(folder: str) -> Iterator[None]:
+    """One process at a time sets a database up. Where locking is impossible or slow, goes on without the lock."""
+    from filelock import FileLock
+
+    lock = FileLock(os.path.join(folder, "store-open.lock"), timeout=_OPEN_LOCK_S)
+    with contextlib.suppress(OSError, NotImplementedError):
+        make_folder(folder)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _file_id(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    import diskcache
+
+    return OSError, sqlite3.Error, diskcache.Timeout
+
+
+def _named(error: Exception) -> Exception:
+    """diskcache's time-out carries no text."""
+    return error if str(error) else OSError("it stayed locked by another process")
