@@ -336,7 +336,7 @@ class _Printer:
     ) -> str:
         match expr:
             case Unary() | Binary() | Compare():
-                return expr.op.value
+                return str(expr.op.value)
             case Select():
                 return "select"
             case Cast():

@@ -1,0 +1,400 @@
+"""Barrier segmentation: a kernel with barriers as runs of barrier-free code under block-wide control.
+
+A backend without hardware barriers runs each segment for every thread of the block before it goes on to the next, as
+pocl and other CPU compilers do. Control that contains a barrier is uniform in the block, so it runs once per block; the
+rest stays inside the segments. What a thread must remember from one segment to the next is listed: locals that agree in
+the block (one cell a block), locals that do not (one cell a thread), and private arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+import attrs
+
+from quernel.dtypes import bool_
+from quernel.ir.nodes import (
+    Alloc,
+    Assert,
+    Assign,
+    Atomic,
+    Barrier,
+    Break,
+    Call,
+    Const,
+    Continue,
+    Expr,
+    For,
+    If,
+    Local,
+    LocalVariable,
+    Loop,
+    Module,
+    Print,
+    Return,
+    RootKind,
+    Space,
+    Stmt,
+    Store,
+    Subgroup,
+    Unary,
+    UnaryOp,
+)
+from quernel.ir.passes.inline import inline
+from quernel.ir.uniformity import Level, Uniformity, check_uniformity
+from quernel.ir.walk import Body, bodies, expressions_of, walk_expressions, walk_statements, with_bodies
+
+__all__ = [
+    "BlockBreak",
+    "BlockContinue",
+    "BlockFor",
+    "BlockIf",
+    "BlockLoop",
+    "BlockReturn",
+    "Region",
+    "Segment",
+    "SegmentedKernel",
+    "has_barriers",
+    "segment",
+]
+
+
+@attrs.frozen
+class Segment:
+    """Barrier-free code that every thread of the block runs before any goes on; a `Return` ends this thread's run.
+
+    Attributes:
+        body: the statements.
+        loads: locals that a thread takes over from earlier segments, when it starts.
+        stores: locals that a thread hands on, when it ends, however it ends.
+    """
+
+    body: Body
+    loads: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class BlockIf:
+    """One of two ways for the whole block."""
+
+    condition: Expr
+    then: tuple[Region, ...]
+    otherwise: tuple[Region, ...]
+
+
+@attrs.frozen
+class BlockFor:
+    """A `For` that the block runs as one; its variable is one of the block's cells."""
+
+    variable: str
+    start: Expr
+    stop: Expr
+    step: Expr
+    body: tuple[Region, ...]
+
+
+@attrs.frozen
+class BlockLoop:
+    """A `Loop` that the block runs as one."""
+
+    body: tuple[Region, ...]
+
+
+@attrs.frozen
+class BlockBreak:
+    """The block leaves its innermost loop."""
+
+
+@attrs.frozen
+class BlockContinue:
+    """The block goes on with its innermost loop's next trip."""
+
+
+@attrs.frozen
+class BlockReturn:
+    """The block is done."""
+
+
+Region = Segment | BlockIf | BlockFor | BlockLoop | BlockBreak | BlockContinue | BlockReturn
+
+
+@attrs.frozen
+class SegmentedKernel:
+    """A kernel without barriers, in segments.
+
+    Attributes:
+        module: the module after inlining; its kernel's body is replaced by `regions`.
+        regions: what the block does, in order.
+        uniform: locals that the whole block agrees on and that outlive a segment, or that block-wide control reads.
+            Every thread starts a segment from the block's value; the value of any thread is the next one.
+        carried: other locals that outlive a segment: one cell a thread.
+        shared: the block's arrays.
+        carried_arrays: private arrays that outlive a segment: one a thread.
+        private: private arrays that do not.
+    """
+
+    module: Module
+    regions: tuple[Region, ...]
+    uniform: tuple[LocalVariable, ...]
+    carried: tuple[LocalVariable, ...]
+    shared: tuple[Alloc, ...]
+    carried_arrays: tuple[Alloc, ...]
+    private: tuple[Alloc, ...]
+
+
+def has_barriers(module: Module) -> bool:
+    """Whether the kernel, or a device function that it reaches, has a barrier."""
+    return any(
+        isinstance(stmt, Barrier)
+        for owner in (module.kernel, *module.functions)
+        for stmt in walk_statements(owner.body)
+    )
+
+
+def segment(module: Module) -> SegmentedKernel:
+    """The kernel in segments; one without barriers is one segment.
+
+    Raises:
+        KernelSyntaxError: a barrier stands where not all threads of the block pass.
+    """
+    module = inline(module)
+    uniformity = check_uniformity(module)
+    body = tuple(stmt for stmt in module.kernel.body if not isinstance(stmt, Alloc))
+    splitter = _Splitter(uniformity)
+    regions = splitter.regions(body, in_loop=False)
+    extra: tuple[LocalVariable, ...] = ()
+    if splitter.exits and sum(1 for _ in _segments(regions)) > 1:
+        flag = _unused_name("exited", module)
+        extra = (LocalVariable(name=flag, type=bool_),)
+        regions = (Segment((_flagged(flag, value=False),)), *(_with_exit_flag(region, flag) for region in regions))
+    module = attrs.evolve(module, kernel=attrs.evolve(module.kernel, locals=(*module.kernel.locals, *extra)))
+    return _with_liveness(module, uniformity, regions)
+
+
+# --- splitting --------------------------------------------------------------------------------------------------------
+
+
+class _Splitter:
+    """Cuts bodies at barriers, and lifts the control round them to the block."""
+
+    def __init__(self, uniformity: Uniformity) -> None:
+        self._uniformity = uniformity
+        self.exits = False
+        """Whether some thread may return from a segment while others go on."""
+
+    def regions(self, body: Body, *, in_loop: bool) -> tuple[Region, ...]:
+        done: list[Region] = []
+        run: list[Stmt] = []
+
+        def close() -> None:
+            if run:
+                done.append(Segment(tuple(self._thread_level(tuple(run), in_loop=in_loop))))
+                run.clear()
+
+        for stmt in body:
+            if isinstance(stmt, Barrier):
+                close()
+            elif self._is_block_level(stmt, in_loop=in_loop):
+                close()
+                done.append(self._lifted(stmt, in_loop=in_loop))
+            else:
+                run.append(stmt)
+        close()
+        return tuple(done)
+
+    def _is_block_level(self, stmt: Stmt, *, in_loop: bool) -> bool:
+        """Whether the block runs the statement as one: it holds a barrier, or leaves something that does."""
+        match stmt:
+            case Break():
+                return in_loop
+            case Continue():
+                return in_loop and self._uniformity.control(stmt) <= Level.BLOCK
+            case Return():
+                return self._uniformity.control(stmt) <= Level.BLOCK
+            case If():
+                return any(self._is_block_level(inner, in_loop=in_loop) for side in bodies(stmt) for inner in side)
+            case For() | Loop():
+                return any(isinstance(inner, Barrier) for inner in walk_statements(stmt.body)) or any(
+                    isinstance(inner, Return) and self._uniformity.control(inner) <= Level.BLOCK
+                    for inner in walk_statements(stmt.body)
+                )
+            case Barrier():
+                return True
+            case Assign() | Store() | Atomic() | Subgroup() | Call() | Assert() | Print() | Alloc():
+                return False
+            case _:
+                assert_never(stmt)
+
+    def _lifted(self, stmt: Stmt, *, in_loop: bool) -> Region:
+        match stmt:
+            case If():
+                return BlockIf(
+                    stmt.condition,
+                    self.regions(stmt.then, in_loop=in_loop),
+                    self.regions(stmt.otherwise, in_loop=in_loop),
+                )
+            case For():
+                return BlockFor(
+                    stmt.variable, stmt.start, stmt.stop, stmt.step, self.regions(stmt.body, in_loop=True)
+                )
+            case Loop():
+                return BlockLoop(self.regions(stmt.body, in_loop=True))
+            case Break():
+                return BlockBreak()
+            case Continue():
+                return BlockContinue()
+            case Return():
+                return BlockReturn()
+            case _:
+                raise TypeError(f"{type(stmt).__name__} is not control")
+
+    def _thread_level(self, body: Body, *, in_loop: bool) -> Iterator[Stmt]:
+        """The statements of a segment: a continue of a block's loop ends the thread's run, as nothing follows it."""
+        for stmt in body:
+            if isinstance(stmt, Continue) and in_loop:
+                yield Return(loc=stmt.loc)
+            elif isinstance(stmt, If):
+                sides = tuple(tuple(self._thread_level(side, in_loop=in_loop)) for side in bodies(stmt))
+                yield with_bodies(stmt, sides)
+            else:
+                yield stmt
+            if any(isinstance(inner, Return) for inner in walk_statements((stmt,))):
+                self.exits = True
+
+
+def _flagged(name: str, *, value: bool) -> Stmt:
+    return Assign(name=name, value=Const(value=value, type=bool_))
+
+
+def _unused_name(wanted: str, module: Module) -> str:
+    taken = {local.name for local in module.kernel.locals} | {parameter.name for parameter in module.kernel.params}
+    taken |= {stmt.name for stmt in module.kernel.body if isinstance(stmt, Alloc)}
+    while wanted in taken:
+        wanted += "_"
+    return wanted
+
+
+def _with_exit_flag(region: Region, flag: str) -> Region:
+    """The region where threads that returned in an earlier segment do nothing, and returns raise the flag."""
+
+    def raising(body: Body) -> Body:
+        rewritten: list[Stmt] = []
+        for stmt in body:
+            if isinstance(stmt, Return):
+                rewritten.append(_flagged(flag, value=True))
+                rewritten.append(stmt)
+            else:
+                rewritten.append(with_bodies(stmt, tuple(raising(inner) for inner in bodies(stmt))))
+        return tuple(rewritten)
+
+    match region:
+        case Segment():
+            alive = Unary(op=UnaryOp.NOT, operand=Local(name=flag, type=bool_))
+            return Segment((If(condition=alive, then=raising(region.body)),))
+        case BlockIf():
+            return attrs.evolve(
+                region,
+                then=tuple(_with_exit_flag(inner, flag) for inner in region.then),
+                otherwise=tuple(_with_exit_flag(inner, flag) for inner in region.otherwise),
+            )
+        case BlockFor() | BlockLoop():
+            return attrs.evolve(region, body=tuple(_with_exit_flag(inner, flag) for inner in region.body))
+        case BlockBreak() | BlockContinue() | BlockReturn():
+            return region
+        case _:
+            assert_never(region)
+
+
+# --- what outlives a segment ------------------------------------------------------------------------------------------
+
+
+def _segments(regions: Iterable[Region]) -> Iterator[Segment]:
+    for region in regions:
+        match region:
+            case Segment():
+                yield region
+            case BlockIf():
+                yield from _segments(region.then)
+                yield from _segments(region.otherwise)
+            case BlockFor() | BlockLoop():
+                yield from _segments(region.body)
+            case BlockBreak() | BlockContinue() | BlockReturn():
+                pass
+            case _:
+                assert_never(region)
+
+
+def _control_reads(regions: Iterable[Region]) -> Iterator[str]:
+    """Locals that block-wide control reads or sets."""
+    for region in regions:
+        match region:
+            case BlockIf():
+                yield from _locals_of(region.condition)
+                yield from _control_reads((*region.then, *region.otherwise))
+            case BlockFor():
+                yield region.variable
+                for expr in (region.start, region.stop, region.step):
+                    yield from _locals_of(expr)
+                yield from _control_reads(region.body)
+            case BlockLoop():
+                yield from _control_reads(region.body)
+            case Segment() | BlockBreak() | BlockContinue() | BlockReturn():
+                pass
+            case _:
+                assert_never(region)
+
+
+def _locals_of(expr: Expr) -> Iterator[str]:
+    return (node.name for node in walk_expressions(expr) if isinstance(node, Local))
+
+
+def _assigned_by(stmt: Stmt) -> tuple[str, ...]:
+    match stmt:
+        case Assign():
+            return (stmt.name,)
+        case For():
+            return (stmt.variable,)
+        case Call():
+            return stmt.results
+        case Subgroup():
+            return (stmt.result,)
+        case Atomic():
+            return (stmt.result,) if stmt.result is not None else ()
+        case _:
+            return ()
+
+
+def _exposed_reads(body: Body, assigned: set[str], exposed: set[str]) -> set[str]:
+    """Adds to `exposed` what may be read before this body assigns it; gives what is assigned for sure afterwards."""
+    for stmt in body:
+        for expr in expressions_of(stmt):
+            exposed.update(name for name in _locals_of(expr) if name not in assigned)
+        if isinstance(stmt, If):
+            sides = [_exposed_reads(side, set(assigned), exposed) for side in bodies(stmt)]
+            assigned |= set.intersection(*sides)
+        elif isinstance(stmt, For | Loop):
+            inner = set(assigned)
+            if isinstance(stmt, For):
+                inner.add(stmt.variable)
+            _exposed_reads(stmt.body, inner, exposed)
+        else:
+            assigned.update(_assigned_by(stmt))
+    return assigned
+
+
+def _mentioned_arrays(segment_: Segment) -> set[str]:
+    return {
+        place.root.name
+        for place in _places(segment_.body)
+        if place.root.kind is RootKind.PRIVATE
+    }
+
+
+def _places(body: Body) -> Iterator[object]:
+    raise TypeError(body)
+
+
+def _with_liveness(module: Module, uniformity: Uniformity, regions: tuple[Region, ...]) -> SegmentedKernel:
+    raise TypeError
