@@ -52,10 +52,12 @@ def _source_paths(folder: str, prefix: str = "") -> Iterator[str]:
                 yield prefix + entry.name
 
 
-@cache
 def _package_digest(package: str | os.PathLike[str]) -> str:
-    if not isinstance(package, str):
-        return sources_digest(package)
+    return _installed_digest(package) if isinstance(package, str) else sources_digest(package)
+
+
+@cache
+def _installed_digest(package: str) -> str:
     try:
         built: str = import_module(f"{package}._build_id").DIGEST
     except ModuleNotFoundError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import opcode
 from itertools import compress
 from types import CodeType
+from typing import NamedTuple
 
-__all__ = ["looked_up_names", "normalized_code", "without_generated"]
+__all__ = ["Lookups", "lookups", "meaningful_flags", "normalized_code", "without_generated"]
 
 _CONSTANT_OPCODES = frozenset(op for op in opcode.hasconst if op < 256)
 _TAKES_CONSTANT = bytes(op in _CONSTANT_OPCODES for op in range(256))
@@ -68,10 +69,57 @@ def without_generated(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def looked_up_names(code: CodeType) -> tuple[str, ...]:
-    """Every name that `code` and the code nested in it may look up, each once, in order of first appearance."""
+class Lookups(NamedTuple):
+    """The names that a code object may look up, each once, in order of first appearance.
+
+    `as_globals` and `as_attributes` say which of them may be looked up so; both err on the side of too many.
+    """
+
+    names: tuple[str, ...]
+    as_globals: frozenset[str]
+    as_attributes: frozenset[str]
+
+
+def lookups(code: CodeType) -> Lookups:
+    """The names that `code`, or code nested in it, may look up."""
     names = code.co_names
+    instructions = code.co_code
+    opcodes, arguments = instructions[::2], instructions[1::2]
     nested = [constant for constant in code.co_consts if type(constant) is CodeType]
-    if nested:
-        names = tuple(dict.fromkeys([*names, *(name for inner in nested for name in looked_up_names(inner))]))
-    return without_generated(names)
+    # Beyond 63 names an argument may not fit its byte.
+    if nested or len(names) > 63 or 1 in opcodes.translate(_NAMES_OTHERWISE):
+        inner_names = [name for inner in nested for name in lookups(inner).names]
+        names = without_generated(tuple(dict.fromkeys([*names, *inner_names])))
+        return Lookups(names, frozenset(names), frozenset(names))
+    as_globals = [names[at >> _GLOBAL_SHIFT] for at in compress(arguments, opcodes.translate(_NAMES_GLOBAL))]
+    as_attributes = [
+        names[at >> shift]
+        for shift, names_attribute in _NAMES_ATTRIBUTE
+        for at in compress(arguments, opcodes.translate(names_attribute))
+    ]
+    return Lookups(without_generated(names), frozenset(as_globals), frozenset(as_attributes))
+
+
+def _name_operand(code: CodeType) -> tuple[int, int]:
+    """The opcode of the last instruction of `code` that names `co_names[1]`, and how many flag bits it puts below."""
+    instructions = code.co_code
+    pairs = zip(instructions[::2], instructions[1::2], strict=True)
+    op, argument = [(op, argument) for op, argument in pairs if op in opcode.hasname][-1]
+    return op, argument.bit_length() - 1
+
+
+# Which flags stand below the index of a name differs between Python versions: it is read off code compiled by this one.
+_LOAD_GLOBAL, _GLOBAL_SHIFT = _name_operand((lambda: (a, b)).__code__)  # type: ignore[name-defined]  # noqa: F821
+_ATTRIBUTE_SHIFTS = dict(
+    [_name_operand((lambda x: (x.a, x.b)).__code__), _name_operand((lambda x: (x.a(), x.b())).__code__)]
+)
+_NAMES_GLOBAL = bytes(op == _LOAD_GLOBAL for op in range(256))
+_NAMES_ATTRIBUTE = tuple(
+    [
+        (shift, bytes(_ATTRIBUTE_SHIFTS.get(op) == shift for op in range(256)))
+        for shift in sorted({*_ATTRIBUTE_SHIFTS.values()})
+    ]
+)
+_NAMES_OTHERWISE = bytes(
+    op in opcode.hasname and op != _LOAD_GLOBAL and op not in _ATTRIBUTE_SHIFTS for op in range(256)
+)

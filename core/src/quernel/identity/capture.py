@@ -1,21 +1,21 @@
 """Everything outside its arguments that a kernel depends on: code, device functions, captured values.
 
-The walk takes every name that the code may look up, whatever for: to tell a global from an attribute would need the
-bytecode of each Python version. So it may see too much, never too little.
+The walk takes every name of the code wherever it is found, as a global or as an attribute of whatever module or class
+it has met. So it may see too much, never too little; which attribute belongs to which object is not worked out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import EnumMeta
 from hashlib import sha256
-from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any, TypeAlias, final
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from typing import Any, ClassVar, TypeAlias, final
 
 import attrs
 
-from quernel.identity.bytecode import looked_up_names
-from quernel.identity.encoding import Encoder, frame, text_frame
+from quernel.identity.bytecode import Lookups, lookups
+from quernel.identity.encoding import Encoder, frame, text_frame, type_name
 from quernel.identity.guards import Guards
 
 __all__ = ["CapturedCode", "CapturedValues", "capture", "capture_values", "code_digest"]
@@ -31,16 +31,20 @@ class CapturedCode:
     """A function's content as loaded: one digest of all of it, one of each part, and the guards of what was read.
 
     `parts` are the full digests of `code`, `functions` (the device functions reached) and `constants` (what they
-    and the kernel captured).
+    and the kernel captured). `is_current()`, on the launch path, says whether a capture now would read the same
+    objects; that somebody assigned to a function's `__code__` or defaults is not noticed.
     """
 
-    digest: str
     parts: tuple[tuple[str, str], ...]
     guards: Guards
+    is_current: Callable[[], bool] = attrs.field(
+        init=False, repr=False, default=attrs.Factory(lambda self: self.guards.is_current, takes_self=True)
+    )
 
-    def is_current(self) -> bool:
-        """Whether a capture now would read the same objects. On the launch path."""
-        return self.guards.is_current()
+    @property
+    def digest(self) -> str:
+        """The digest of all parts."""
+        return sha256("".join([part for _, part in self.parts]).encode()).hexdigest()
 
 
 @attrs.frozen(eq=False)
@@ -65,8 +69,7 @@ def capture(function: FunctionType) -> CapturedCode:
         ("functions", sha256(b"".join(walk.code[1:]) + b"".join(walk.references)).hexdigest()),
         ("constants", sha256(b"".join(walk.constants)).hexdigest()),
     )
-    digest = sha256("".join([part for _, part in parts]).encode()).hexdigest()
-    return CapturedCode(digest, parts, walk.guards())
+    return CapturedCode(parts, walk.guards())
 
 
 def capture_values(values: Mapping[str, object]) -> CapturedValues:
@@ -89,7 +92,7 @@ class _Walk(Encoder):
     """Encodes functions and what they capture, in the order of their names; each function once, by number."""
 
     # Lists and dicts may change without any guard noticing, so they are opaque here.
-    writers = {kind: write for kind, write in Encoder.writers.items() if kind not in (list, dict)}  # noqa: RUF012
+    writers: ClassVar = {kind: write for kind, write in Encoder.writers.items() if kind not in (list, dict)}
 
     def __init__(self) -> None:
         self.code: list[bytes] = []
@@ -130,15 +133,14 @@ class _Walk(Encoder):
 
     def other(self, value: object) -> bytes:
         """Device functions by number, modules and classes by name; these are looked into afterwards."""
+        if isinstance(value, ModuleType):
+            return self._module(value)
+        if isinstance(value, type):
+            return self._class(value)
         function = _attribute_of(value, "__quernel_function__")
         if isinstance(function, FunctionType):
             return b"R" + self.enter(value, function).to_bytes(4, "little")
-        if isinstance(value, ModuleType):
-            self._owners.setdefault(id(value), (value, self._name))
-            return text_frame(b"M", str(_attribute_of(value, "__name__")))
-        if isinstance(value, type):
-            self._owners.setdefault(id(value), (value, self._name))
-        elif isinstance(value, staticmethod):
+        if isinstance(value, staticmethod):
             return self.body(value.__func__)
         return super().other(value)
 
@@ -149,40 +151,50 @@ class _Walk(Encoder):
         named = text_frame(b"s", f"{names[0]}.{own}") if isinstance(own, str) else b"N"
         return super().opaque(value) + named
 
+    def _module(self, value: ModuleType) -> bytes:
+        self._owners.setdefault(id(value), (value, self._name))
+        return text_frame(b"M", str(value.__dict__.get("__name__")))
+
+    def _class(self, value: type) -> bytes:
+        self._owners.setdefault(id(value), (value, self._name))
+        return text_frame(b"C", type_name(value))
+
+    def _builtin_function(self, value: BuiltinFunctionType) -> bytes:
+        return text_frame(b"B", f"{value.__module__}.{value.__qualname__}")
+
     def unordered(self) -> Encoder:
         """An encoder that numbers nothing: the order of a set's elements is not the same in every process."""
         return Encoder()
 
-    def _walk_function(self, owner: object, function: FunctionType) -> None:
+    def _walk_function(self, declared: object, function: FunctionType) -> None:
         code = function.__code__
-        self._attributes.append((function, "__code__", code))
         self.code.append(self.body(code))
+        boundary = b"|" + len(self.code).to_bytes(4, "little")
+        self.references.append(boundary)
+        self.constants.append(boundary)
         self._owners = {}
-        if owner is not function:
-            self._take_declaration(owner, function)
+        if declared is not function:
+            self._take_declaration(declared, function)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             self._take_cell(name, cell)
-        names = looked_up_names(code)
-        self._take_globals(names, function.__globals__, function.__builtins__)
+        looked_up = lookups(code)
+        # Every function has `__builtins__` since Python 3.10; the type stubs do not say so.
+        self._take_globals(looked_up, function.__globals__, function.__builtins__)  # type: ignore[attr-defined]
         looked_into = 0
         while looked_into < len(self._owners):  # grows: a module's attribute may be a module
-            module_or_class, reached_by = list(self._owners.values())[looked_into]
-            kind = b"a" + looked_into.to_bytes(4, "little")
-            self._take_attributes(kind, module_or_class, [name for name in names if name != reached_by])
+            owner, reached_by = list(self._owners.values())[looked_into]
+            self._take_attributes(b"a" + looked_into.to_bytes(4, "little"), owner, reached_by, looked_up)
             looked_into += 1
 
     def _take_declaration(self, device_function: object, function: FunctionType) -> None:
         """What a device function has beside its code: default values, and what its own class declares."""
         identity = getattr(type(device_function), "__quernel_identity__", None)
-        if identity is not None:
-            self.code[-1] += self.body(identity(device_function))
-        for attribute in ("__defaults__", "__kwdefaults__"):
-            self._attributes.append((function, attribute, getattr(function, attribute)))
+        self.code[-1] += b"-" if identity is None else self.body(identity(device_function))
         for index, value in enumerate(function.__defaults__ or ()):
             self._put(b"d" + index.to_bytes(4, "little"), "", value)
         keyword_defaults = function.__kwdefaults__ or {}
         for name in sorted(keyword_defaults):
-            self._put(b"k", name, self._read(keyword_defaults, name, keyword_defaults[name]))
+            self._put(b"k", name, keyword_defaults[name])
 
     def _take_cell(self, name: str, cell: CellType) -> None:
         try:
@@ -193,31 +205,35 @@ class _Walk(Encoder):
         self._cells.append((cell, value))
         self._put(b"c", name, value)
 
-    def _take_globals(self, names: tuple[str, ...], variables: _Scope, builtins: _Scope) -> None:
-        for name in names:
+    def _take_globals(self, looked_up: Lookups, variables: _Scope, builtins: _Scope) -> None:
+        for name in looked_up.names:
             value = variables.get(name, _MISSING)
             if value is not _MISSING:
                 self._put(b"g", name, self._read(variables, name, value))
                 continue
-            self._lack(variables, name)
             value = builtins.get(name, _MISSING)
+            if name in looked_up.as_globals:
+                self._lack(variables, name)
+                if value is _MISSING:
+                    self._lack(builtins, name)
             if value is not _MISSING:
                 self._put(b"b", name, self._read(builtins, name, value))
-            else:
-                self._lack(builtins, name)
 
-    def _take_attributes(self, kind: bytes, owner: ModuleType | type, names: list[str]) -> None:
+    def _take_attributes(self, kind: bytes, owner: ModuleType | type, reached_by: str, looked_up: Lookups) -> None:
         scopes = _scopes_of_module(owner) if isinstance(owner, ModuleType) else _scopes_of_class(owner)
-        for name in names:
+        for name in looked_up.names:
+            if name == reached_by:
+                continue
+            is_read = name in looked_up.as_attributes
             for scope, is_fixed in scopes:
                 value = scope.get(name, _MISSING)
                 if value is not _MISSING:
                     self._put(kind, name, value if is_fixed else self._read(scope, name, value))
                     break
-                if not is_fixed:
+                if is_read and not is_fixed:
                     self._lack(scope, name)
             else:
-                if isinstance(owner, ModuleType) and "__getattr__" in owner.__dict__:
+                if is_read and isinstance(owner, ModuleType) and "__getattr__" in owner.__dict__:
                     self._take_made_attribute(kind, owner, name)
 
     def _take_made_attribute(self, kind: bytes, module: ModuleType, name: str) -> None:
@@ -243,7 +259,17 @@ class _Walk(Encoder):
         self._name = name
         encoded = self.body(value)
         entries = self.references if encoded[:1] == b"R" else self.constants
-        entries += (len(self.code).to_bytes(4, "little"), kind, text_frame(b"s", name), encoded)
+        entries += (kind, text_frame(b"s", name), encoded)
+
+
+_Walk.writers.update(
+    {
+        ModuleType: _Walk._module,
+        type: _Walk._class,
+        EnumMeta: _Walk._class,
+        BuiltinFunctionType: _Walk._builtin_function,
+    }
+)
 
 
 def _scopes_of_module(module: ModuleType) -> tuple[tuple[_Scope, bool], ...]:

@@ -22,6 +22,7 @@ SCHEMA = 1
 _HEADER = b"quernel\0" + SCHEMA.to_bytes(2, "little")
 _pack_double = struct.Struct("<d").pack
 _pack_doubles = struct.Struct("<dd").pack
+_pack_code_head = struct.Struct("<10I").pack
 
 
 def frame(tag: bytes, payload: bytes) -> bytes:
@@ -139,21 +140,22 @@ class Encoder:
 
     def _code(self, code: CodeType) -> bytes:
         opcodes, arguments, constants = normalized_code(code)
-        counts = (meaningful_flags(code), code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
-        return b"".join(
-            [
-                text_frame(b"o", code.co_name),
-                frame(b"b", opcodes),
-                frame(b"b", arguments),
-                frame(b"b", code.co_exceptiontable),
-                b"".join([count.to_bytes(4, "little") for count in counts]),
-                names_frame(without_generated(code.co_names)),
-                names_frame(without_generated(code.co_varnames)),
-                names_frame(code.co_freevars),
-                names_frame(code.co_cellvars),
-                self.sequence(b"t", constants),
-            ]
+        names, variables = without_generated(code.co_names), without_generated(code.co_varnames)
+        handlers = code.co_exceptiontable
+        head = _pack_code_head(
+            meaningful_flags(code),
+            code.co_argcount,
+            code.co_posonlyargcount,
+            code.co_kwonlyargcount,
+            len(names),
+            len(variables),
+            len(code.co_freevars),
+            len(code.co_cellvars),
+            len(opcodes),
+            len(handlers),
         )
+        all_names = names_frame((code.co_name, *names, *variables, *code.co_freevars, *code.co_cellvars))
+        return b"".join([b"o", head, opcodes, arguments, handlers, all_names, self.sequence(b"t", constants)])
 
 
 Encoder.writers.update(

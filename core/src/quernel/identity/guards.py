@@ -20,12 +20,12 @@ class Guards:
         absences: (mapping, names): names that were looked up there in vain.
         cells: (cell, value): a closure's variable.
         empty_cells: cells that held nothing.
-        attributes: (object, attribute, value): what else was read, such as a function's code.
+        attributes: (object, attribute, value): an attribute that a module's own `__getattr__` makes.
 
     They are plain tuples so that a compiled launcher can make the same comparisons.
     """
 
-    __slots__ = ("_unheld", "absences", "attributes", "cells", "empty_cells", "reads")
+    __slots__ = ("_only_names", "_unheld", "absences", "attributes", "cells", "empty_cells", "reads")
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Guards:
         self.attributes = tuple(attributes)
         # A view follows its mapping, so the check of all absent names of a mapping is one call made beforehand.
         self._unheld = tuple([(mapping.keys().isdisjoint, names) for mapping, names in self.absences])
+        self._only_names = not (self.cells or self.empty_cells or self.attributes)
 
     def __len__(self) -> int:
         return sum(
@@ -55,18 +56,21 @@ class Guards:
             for mapping, name, value in self.reads:
                 if mapping[name] is not value:
                     return False
+        except KeyError:
+            return False
+        for is_without, names in self._unheld:
+            if not is_without(names):
+                return False
+        return self._only_names or self._others_are_current()
+
+    def _others_are_current(self) -> bool:
+        try:
             for cell, value in self.cells:
                 if cell.cell_contents is not value:
                     return False
             for owner, attribute, value in self.attributes:
                 if getattr(owner, attribute) is not value:
                     return False
-        except (KeyError, ValueError, AttributeError):  # gone since: a name, a cell's content, an attribute
+        except (ValueError, AttributeError):  # gone since: a cell's content, an attribute
             return False
-        for is_without, names in self._unheld:
-            if not is_without(names):
-                return False
-        for cell in self.empty_cells:
-            if cell != _EMPTY:
-                return False
-        return True
+        return all(cell == _EMPTY for cell in self.empty_cells)

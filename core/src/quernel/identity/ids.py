@@ -12,7 +12,7 @@ import attrs
 
 from quernel.errors import PluginError
 from quernel.identity.capture import CapturedCode, CapturedValues, capture_values
-from quernel.identity.encoding import SCHEMA, Encoder, StrictEncoder, encode, text_frame, type_name
+from quernel.identity.encoding import StrictEncoder, encode, text_frame, type_name
 
 __all__ = [
     "BuildId",
@@ -27,8 +27,8 @@ __all__ = [
     "source_digest",
 ]
 
-_PYTHON = (SCHEMA, sys.implementation.cache_tag, MAGIC_NUMBER)
-"""What the meaning of bytecode depends on."""
+_KERNEL = encode(("kernel", sys.implementation.cache_tag, MAGIC_NUMBER))
+"""What every kernel's digest starts with: what the meaning of bytecode depends on."""
 
 _SHORT = 16
 _is_digest = attrs.validators.matches_re(r"[0-9a-f]{64}")
@@ -93,6 +93,7 @@ class KernelId:
 
 
 _strict = StrictEncoder()
+_NO_VALUES = capture_values({})
 
 
 def kernel_id(
@@ -120,7 +121,10 @@ def kernel_id(
     Raises:
         KernelTypeError: types, block, options or form hold a value without a canonical encoding.
     """
-    values = constants if isinstance(constants, CapturedValues) else capture_values(constants)
+    if not constants:
+        values = _NO_VALUES
+    else:
+        values = constants if isinstance(constants, CapturedValues) else capture_values(constants)
     parts = (
         *captured.parts,
         ("types", sha256(_strict.body(types)).hexdigest()),
@@ -128,8 +132,9 @@ def kernel_id(
         ("block", sha256(_strict.body((form, block))).hexdigest()),
         ("options", sha256(_strict.body(options)).hexdigest()),
     )
-    digest = _digest_of("kernel", (*_PYTHON, name, *[part for _, part in parts]))
-    return KernelId(name, digest, tuple([(part, full[:_SHORT]) for part, full in parts]))
+    # The parts' digests are of one length and always in this order, so they need no frames.
+    content = _KERNEL + text_frame(b"s", name) + "".join([full for _, full in parts]).encode()
+    return KernelId(name, sha256(content).hexdigest(), tuple([(part, full[:_SHORT]) for part, full in parts]))
 
 
 def ir_key(ir_digest: str, variant: object, build_id: BuildId) -> IrKey:
