@@ -16,6 +16,7 @@ import attrs
 from quernel.dtypes import bool_
 from quernel.ir.nodes import (
     Alloc,
+    ArrayRef,
     Assert,
     Assign,
     Atomic,
@@ -27,6 +28,7 @@ from quernel.ir.nodes import (
     Expr,
     For,
     If,
+    Load,
     Local,
     LocalVariable,
     Loop,
@@ -62,7 +64,9 @@ __all__ = [
 
 @attrs.frozen
 class Segment:
-    """Barrier-free code that every thread of the block runs before any goes on; a `Return` ends this thread's run.
+    """Barrier-free code that every thread of the block runs before any goes on.
+
+    A `Return`, and a `Continue` outside the body's own loops, ends this thread's run.
 
     Attributes:
         body: the statements.
@@ -146,11 +150,8 @@ class SegmentedKernel:
 
 def has_barriers(module: Module) -> bool:
     """Whether the kernel, or a device function that it reaches, has a barrier."""
-    return any(
-        isinstance(stmt, Barrier)
-        for owner in (module.kernel, *module.functions)
-        for stmt in walk_statements(owner.body)
-    )
+    everything = (module.kernel.body, *(function.body for function in module.functions))
+    return any(isinstance(stmt, Barrier) for body in everything for stmt in walk_statements(body))
 
 
 def segment(module: Module) -> SegmentedKernel:
@@ -161,9 +162,10 @@ def segment(module: Module) -> SegmentedKernel:
     """
     module = inline(module)
     uniformity = check_uniformity(module)
-    body = tuple(stmt for stmt in module.kernel.body if not isinstance(stmt, Alloc))
+    if not has_barriers(module):
+        return _with_liveness(module, uniformity, (Segment(_without_allocs(module)),))
     splitter = _Splitter(uniformity)
-    regions = splitter.regions(body, in_loop=False)
+    regions = splitter.regions(_without_allocs(module), in_loop=False)
     extra: tuple[LocalVariable, ...] = ()
     if splitter.exits and sum(1 for _ in _segments(regions)) > 1:
         flag = _unused_name("exited", module)
@@ -171,6 +173,10 @@ def segment(module: Module) -> SegmentedKernel:
         regions = (Segment((_flagged(flag, value=False),)), *(_with_exit_flag(region, flag) for region in regions))
     module = attrs.evolve(module, kernel=attrs.evolve(module.kernel, locals=(*module.kernel.locals, *extra)))
     return _with_liveness(module, uniformity, regions)
+
+
+def _without_allocs(module: Module) -> Body:
+    return tuple(stmt for stmt in module.kernel.body if not isinstance(stmt, Alloc))
 
 
 # --- splitting --------------------------------------------------------------------------------------------------------
@@ -190,7 +196,8 @@ class _Splitter:
 
         def close() -> None:
             if run:
-                done.append(Segment(tuple(self._thread_level(tuple(run), in_loop=in_loop))))
+                self.exits = self.exits or any(isinstance(stmt, Return) for stmt in walk_statements(run))
+                done.append(Segment(tuple(run)))
                 run.clear()
 
         for stmt in body:
@@ -236,9 +243,7 @@ class _Splitter:
                     self.regions(stmt.otherwise, in_loop=in_loop),
                 )
             case For():
-                return BlockFor(
-                    stmt.variable, stmt.start, stmt.stop, stmt.step, self.regions(stmt.body, in_loop=True)
-                )
+                return BlockFor(stmt.variable, stmt.start, stmt.stop, stmt.step, self.regions(stmt.body, in_loop=True))
             case Loop():
                 return BlockLoop(self.regions(stmt.body, in_loop=True))
             case Break():
@@ -249,19 +254,6 @@ class _Splitter:
                 return BlockReturn()
             case _:
                 raise TypeError(f"{type(stmt).__name__} is not control")
-
-    def _thread_level(self, body: Body, *, in_loop: bool) -> Iterator[Stmt]:
-        """The statements of a segment: a continue of a block's loop ends the thread's run, as nothing follows it."""
-        for stmt in body:
-            if isinstance(stmt, Continue) and in_loop:
-                yield Return(loc=stmt.loc)
-            elif isinstance(stmt, If):
-                sides = tuple(tuple(self._thread_level(side, in_loop=in_loop)) for side in bodies(stmt))
-                yield with_bodies(stmt, sides)
-            else:
-                yield stmt
-            if any(isinstance(inner, Return) for inner in walk_statements((stmt,))):
-                self.exits = True
 
 
 def _flagged(name: str, *, value: bool) -> Stmt:
@@ -384,17 +376,74 @@ def _exposed_reads(body: Body, assigned: set[str], exposed: set[str]) -> set[str
     return assigned
 
 
-def _mentioned_arrays(segment_: Segment) -> set[str]:
-    return {
-        place.root.name
-        for place in _places(segment_.body)
-        if place.root.kind is RootKind.PRIVATE
-    }
-
-
-def _places(body: Body) -> Iterator[object]:
-    raise TypeError(body)
+def _private_arrays(body: Body) -> set[str]:
+    """Names of the private arrays that the statements touch."""
+    roots = {stmt.place.root for stmt in walk_statements(body) if isinstance(stmt, Store | Atomic)}
+    roots |= {node.place.root for node in walk_expressions(body) if isinstance(node, Load)}
+    for stmt in walk_statements(body):
+        if isinstance(stmt, Call):
+            roots |= {argument.root for argument in stmt.arguments if isinstance(argument, ArrayRef)}
+    return {root.name for root in roots if root.kind is RootKind.PRIVATE}
 
 
 def _with_liveness(module: Module, uniformity: Uniformity, regions: tuple[Region, ...]) -> SegmentedKernel:
-    raise TypeError
+    exposed: set[str] = set()
+    uses: dict[str, int] = {}
+    for part in _segments(regions):
+        _exposed_reads(part.body, set(), exposed)
+        for name in _private_arrays(part.body):
+            uses[name] = uses.get(name, 0) + 1
+    in_loops = {name for part in _looped(regions) for name in _private_arrays(part.body)}
+    control = set(_control_reads(regions))
+    agreed = {name for name, level in uniformity.locals.items() if level <= Level.BLOCK}
+    single = len(list(_segments(regions))) == 1 and not in_loops and not control
+    live = set() if single else exposed | control
+    kernel = module.kernel
+    allocs = [stmt for stmt in kernel.body if isinstance(stmt, Alloc)]
+    private = [alloc for alloc in allocs if alloc.space is Space.PRIVATE]
+    outlives = {alloc.name for alloc in private if uses.get(alloc.name, 0) > 1 or alloc.name in in_loops}
+    return SegmentedKernel(
+        module=module,
+        regions=tuple(_with_cells(region, live) for region in regions),
+        uniform=tuple(local for local in kernel.locals if local.name in live & agreed),
+        carried=tuple(local for local in kernel.locals if local.name in live - agreed),
+        shared=tuple(alloc for alloc in allocs if alloc.space is Space.SHARED),
+        carried_arrays=tuple(alloc for alloc in private if alloc.name in outlives),
+        private=tuple(alloc for alloc in private if alloc.name not in outlives),
+    )
+
+
+def _looped(regions: Iterable[Region]) -> Iterator[Segment]:
+    """The segments inside loops of the block."""
+    for region in regions:
+        match region:
+            case BlockFor() | BlockLoop():
+                yield from _segments(region.body)
+            case BlockIf():
+                yield from _looped((*region.then, *region.otherwise))
+            case Segment() | BlockBreak() | BlockContinue() | BlockReturn():
+                pass
+            case _:
+                assert_never(region)
+
+
+def _with_cells(region: Region, live: set[str]) -> Region:
+    match region:
+        case Segment():
+            assigned = {name for stmt in walk_statements(region.body) for name in _assigned_by(stmt)}
+            read = {node.name for node in walk_expressions(region.body) if isinstance(node, Local)}
+            return attrs.evolve(
+                region, loads=tuple(sorted(live & (assigned | read))), stores=tuple(sorted(live & assigned))
+            )
+        case BlockIf():
+            return attrs.evolve(
+                region,
+                then=tuple(_with_cells(inner, live) for inner in region.then),
+                otherwise=tuple(_with_cells(inner, live) for inner in region.otherwise),
+            )
+        case BlockFor() | BlockLoop():
+            return attrs.evolve(region, body=tuple(_with_cells(inner, live) for inner in region.body))
+        case BlockBreak() | BlockContinue() | BlockReturn():
+            return region
+        case _:
+            assert_never(region)

@@ -110,6 +110,10 @@ class Uniformity:
         """The level of an expression of the kernel's body."""
         return self._analysis.cause(expr).level
 
+    def control(self, stmt: Break | Continue | Return | Barrier | Subgroup) -> Level:
+        """The level of the control under which a statement of the kernel's body runs."""
+        return self._analysis.controls[id(stmt)][1].level
+
 
 def _worse(*causes: _Cause) -> _Cause:
     return max(causes, key=lambda cause: cause.level)
@@ -136,7 +140,8 @@ class _Analysis:
         self._functions = {function.name: function for function in module.functions}
         self.names: dict[str, _Cause] = {}
         self.results: _Cause = _UNIFORM
-        self.barriers: dict[int, tuple[Stmt, _Cause]] = {}
+        self.controls: dict[int, tuple[Stmt, _Cause]] = {}
+        """By the statement's `id`: what decides whether a thread reaches it; the statement is kept alive beside it."""
         self._changed = True
 
     def run(self) -> _Analysis:
@@ -231,10 +236,10 @@ class _Analysis:
                     old = _Cause(Level.VARYING, "an atomic gives each thread another old value", stmt.loc)
                     self._assign(stmt.result, old, control, stmt.loc)
             case Subgroup():
-                self.barriers[id(stmt)] = (stmt, control)
+                self.controls[id(stmt)] = (stmt, control)
                 self._assign(stmt.result, _subgroup_cause(stmt), control, stmt.loc)
             case Barrier():
-                self.barriers[id(stmt)] = (stmt, control)
+                self.controls[id(stmt)] = (stmt, control)
             case Call():
                 self._call(stmt, control)
             case If():
@@ -249,11 +254,14 @@ class _Analysis:
             case Loop():
                 self._loop(stmt, control, flow)
             case Break():
+                self.controls[id(stmt)] = (stmt, control)
                 flow.broken = _worse(flow.broken, _Cause(control.level, "a break leaves the loop", stmt.loc, control))
             case Continue():
+                self.controls[id(stmt)] = (stmt, control)
                 cause = _Cause(control.level, "a continue skips the rest of the body", stmt.loc, control)
                 flow.continued = _worse(flow.continued, cause)
             case Return():
+                self.controls[id(stmt)] = (stmt, control)
                 left = _Cause(control.level, "a return ends some threads before", stmt.loc, control)
                 flow.returned = _worse(flow.returned, left)
                 for value in stmt.values:
@@ -290,7 +298,7 @@ class _Analysis:
         inner = _Analysis(
             self._module, function, arguments, control, frozenset(atomics), (*self._path, function.name)
         ).run()
-        self.barriers.update(inner.barriers)
+        self.controls.update(inner.controls)
         for name in stmt.results:
             self._assign(name, inner.results, control, stmt.loc)
 
@@ -403,7 +411,9 @@ def check_uniformity(module: Module) -> Uniformity:
     """
     uniformity = analyse_uniformity(module)
     analysis = uniformity._analysis
-    for stmt, control in analysis.barriers.values():
+    for stmt, control in analysis.controls.values():
+        if not isinstance(stmt, Barrier | Subgroup):
+            continue
         needed = Level.SUBGROUP if isinstance(stmt, Subgroup) else Level.BLOCK
         if control.level > needed:
             what = "a subgroup operation" if isinstance(stmt, Subgroup) else "a barrier"
