@@ -9,12 +9,13 @@ from typing import Final
 from quernel.dtypes import DType
 from quernel.ir.nodes import MathFunction
 
-__all__ = ["EXACT_FUNCTIONS", "PREDICATES", "float_function", "integer_function", "num_operands"]
+__all__ = ["EXACT_FUNCTIONS", "INTEGER_FUNCTIONS", "PREDICATES", "float_function", "integer_function", "num_operands"]
 
 PREDICATES: Final = frozenset({MathFunction.ISNAN, MathFunction.ISINF, MathFunction.ISFINITE})
 """Functions of floats that give bool."""
 
-_INTEGER_FUNCTIONS: Final = frozenset({MathFunction.POPCOUNT, MathFunction.CLZ, MathFunction.CTZ})
+INTEGER_FUNCTIONS: Final = frozenset({MathFunction.POPCOUNT, MathFunction.CLZ, MathFunction.CTZ})
+"""Functions of integers, in their type."""
 
 EXACT_FUNCTIONS: Final = (
     frozenset(
@@ -29,7 +30,7 @@ EXACT_FUNCTIONS: Final = (
         }
     )
     | PREDICATES
-    | _INTEGER_FUNCTIONS
+    | INTEGER_FUNCTIONS
 )
 """Functions with one right result, which every exact backend gives; only these are ever folded."""
 
