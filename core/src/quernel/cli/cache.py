@@ -1,0 +1,102 @@
+"""`quernel cache`: what the store holds, whether it is whole, and emptying it."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from typing import TYPE_CHECKING
+
+import attrs
+import click
+
+if TYPE_CHECKING:
+    from quernel.store import LocalLayer
+
+__all__ = ["cache"]
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+def _layer() -> LocalLayer:
+    from quernel.store import LocalLayer, current_environment
+
+    return LocalLayer(current_environment())
+
+
+@click.group()
+def cache() -> None:
+    """Look at, check and empty the store of the current environment."""
+
+
+@cache.command()
+@_JSON
+def info(as_json: bool) -> None:
+    """Show where the store is and how much it holds."""
+    from quernel.store import info as store_info
+
+    found = store_info(_layer())
+    if as_json:
+        click.echo(json.dumps(attrs.asdict(found)))
+        return
+    click.echo(f"folder    {found.path}")
+    click.echo(f"kernels   {found.num_kernels}")
+    click.echo(f"payloads  {found.num_payloads}, {_mebibytes(found.payload_bytes)}")
+    click.echo(f"on disk   {_mebibytes(found.database_bytes + found.file_bytes)}")
+    click.echo(f"limit     {_mebibytes(found.size_limit_bytes)}")
+
+
+@cache.command("list")
+@_JSON
+def list_kernels(as_json: bool) -> None:
+    """List the stored kernels, the latest used first."""
+    from quernel.store import stored_kernels
+
+    kernels = stored_kernels(_layer())
+    if as_json:
+        click.echo(json.dumps([attrs.asdict(kernel) for kernel in kernels]))
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("kernel", "backend", "bytes", "last used", "key")
+    for kernel in kernels:
+        used = date.fromordinal(date(1970, 1, 1).toordinal() + kernel.last_used_day).isoformat()
+        table.add_row(
+            escape(kernel.kernel_name), escape(kernel.backend), str(kernel.payload_bytes), used, kernel.key[:12]
+        )
+    Console().print(table)
+
+
+@cache.command()
+@click.option("--repair", is_flag=True, help="Delete what is damaged.")
+@_JSON
+def verify(repair: bool, as_json: bool) -> int:
+    """Read every row and payload and check all digests. Exit status 1 where something is damaged."""
+    from quernel.store import verify as verify_store
+
+    report = verify_store(_layer(), repair=repair)
+    if as_json:
+        click.echo(json.dumps(attrs.asdict(report)))
+    else:
+        for problem in report.problems:
+            click.echo(click.unstyle(problem).encode("ascii", "backslashreplace").decode(), err=True)
+        state = "whole" if report.is_whole else f"{len(report.problems)} problems, {report.num_removed} rows removed"
+        click.echo(f"{report.num_rows} rows: {state}")
+    return 0 if report.is_whole or repair else 1
+
+
+@cache.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def clear(yes: bool) -> None:
+    """Delete every stored kernel. They are compiled again when they are next used."""
+    from quernel.store import clear as clear_store
+
+    layer = _layer()
+    if not yes:
+        click.confirm(f"delete all compiled kernels in {layer.folder}?", abort=True)
+    click.echo(f"{clear_store(layer)} rows deleted")
+
+
+def _mebibytes(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:.1f} MiB"

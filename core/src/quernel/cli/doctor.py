@@ -1,0 +1,130 @@
+"""`quernel doctor`: what is installed, what works, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import attrs
+import click
+
+__all__ = ["doctor"]
+
+_LIBRARIES = ("numpy", "attrs", "pluggy", "diskcache", "filelock", "click", "rich", "platformdirs")
+_IN_TREE = ("cpu",)
+
+
+@attrs.frozen
+class _Finding:
+    """Something that does not work, and its mend."""
+
+    where: str
+    reason: str
+    fix: str
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": f"{platform.python_version()} ({sys.executable})", "platform": platform.platform()}
+    for name in ("quernel", *_LIBRARIES):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _backend_reports(findings: list[_Finding]) -> list[dict[str, Any]]:
+    import quernel as qn
+    from quernel.plugins import BackendCatalog
+    from quernel.runtime.operations import Unavailable
+
+    catalog = BackendCatalog()
+    reports = []
+    infos = qn.backends()
+    for info in infos:
+        report: dict[str, Any] = {"name": info.name, "from": f"{info.distribution} {info.version}", "ok": info.ok}
+        if not info.ok:
+            findings.append(_Finding(f"backend {info.name}", info.reason, info.fix))
+        else:
+            backend = catalog.load(info.name)
+            health = backend.health()
+            devices = backend.devices()
+            report["versions"] = dict(health.versions)
+            findings.extend(
+                _Finding(f"backend {info.name}", problem.reason, problem.fix) for problem in health.problems
+            )
+            if isinstance(devices, Unavailable):
+                findings.append(_Finding(f"devices of {info.name}", devices.reason, devices.fix))
+                report["devices"] = []
+            else:
+                report["devices"] = [device.name for device in devices]
+        reports.append(report)
+    installed = {info.name for info in infos}
+    findings.extend(
+        _Finding(f"backend {name}", "it is not installed", f'pip install "quernel[{name}]"')
+        for name in _IN_TREE
+        if name not in installed
+    )
+    return reports
+
+
+def _store_report(findings: list[_Finding]) -> dict[str, Any]:
+    from quernel.errors import StoreError
+    from quernel.store import LocalLayer, current_environment, info
+
+    environment = current_environment()
+    report: dict[str, Any] = {"environment": environment.path}
+    try:
+        found = info(LocalLayer(environment))
+    except StoreError as error:
+        findings.append(_Finding("store", error.what, error.fix or "set QUERNEL_ENVIRONMENT to another folder"))
+        return report
+    report["kernels"] = found.num_kernels
+    report["bytes"] = found.database_bytes + found.file_bytes
+    return report
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def doctor(as_json: bool) -> int:
+    """Check the installation and say how to mend it. Exit status 1 where something does not work."""
+    findings: list[_Finding] = []
+    versions = _versions()
+    backends = _backend_reports(findings)
+    store = _store_report(findings)
+    if as_json:
+        tree = {
+            "versions": versions,
+            "backends": backends,
+            "store": store,
+            "problems": [attrs.asdict(finding) for finding in findings],
+        }
+        click.echo(json.dumps(tree))
+        return 1 if findings else 0
+
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    table = Table("component", "version", title="Versions", title_justify="left")
+    for name, text in versions.items():
+        table.add_row(name, escape(text))
+    for report in backends:
+        for name, text in report.get("versions", {}).items():
+            table.add_row(escape(f"{report['name']}: {name}"), escape(text))
+    console.print(table)
+    table = Table("backend", "from", "works", "devices", title="Backends", title_justify="left")
+    for report in backends:
+        names = ", ".join(report.get("devices", []))
+        table.add_row(report["name"], escape(report["from"]), "yes" if report["ok"] else "no", escape(names))
+    console.print(table)
+    size = f", {store['kernels']} kernels, {store['bytes'] / 2**20:.1f} MiB" if "kernels" in store else ""
+    console.print(f"Store: {escape(store['environment'])}{size}")
+    for finding in findings:
+        console.print(f"[bold red]{escape(finding.where)}[/]: {escape(finding.reason)}\n  fix: {escape(finding.fix)}")
+    console.print("Everything works." if not findings else f"{len(findings)} problems.")
+    return 1 if findings else 0
