@@ -1,6 +1,7 @@
 """What outlives a process: environments, compiled kernels, records.
 
-A hit loads neither diskcache nor filelock, and on Linux not platformdirs; upkeep is loaded when it is asked for.
+A hit loads neither diskcache nor filelock, and on Linux not platformdirs; records and upkeep are loaded at their first
+use.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ from quernel.store.environments import (
     environment,
     generation,
 )
-from quernel.store.layers import ReadOnlyLayer
 from quernel.store.local_layer import SIZE_LIMIT_BYTES, LocalLayer
 from quernel.store.names import StoredArtifact, StoreNames
-from quernel.store.record_log import RecordLog, read_records
-from quernel.store.records import CompilationBatchRecord, CompilationOutcome, CompilationRecord
 
 if TYPE_CHECKING:
     from quernel.store.collection import Collected, collect
-    from quernel.store.record_log import prune_sessions
+    from quernel.store.layers import ReadOnlyLayer
+    from quernel.store.record_log import RecordLog, prune_sessions, read_records
+    from quernel.store.records import CompilationBatchRecord, CompilationOutcome, CompilationRecord
     from quernel.store.upkeep import (
         StoredKernel,
         StoreInfo,
@@ -68,6 +68,11 @@ __all__ = [
 
 _LAZY = {
     "Collected": "collection",
+    "CompilationBatchRecord": "records",
+    "CompilationOutcome": "records",
+    "CompilationRecord": "records",
+    "ReadOnlyLayer": "layers",
+    "RecordLog": "record_log",
     "StoreInfo": "upkeep",
     "StoredKernel": "upkeep",
     "VerifyReport": "upkeep",
@@ -75,6 +80,7 @@ _LAZY = {
     "collect": "collection",
     "info": "upkeep",
     "prune_sessions": "record_log",
+    "read_records": "record_log",
     "stored_kernels": "upkeep",
     "verify": "upkeep",
 }

@@ -182,8 +182,9 @@ class LocalLayer:
     def close(self) -> None:
         """Writes what waits and closes the handles. A later call opens new ones."""
         self.record_uses()
-        self._writer.close()
+        # The last connection to close folds the write-ahead log into the database; a read-only one could not.
         self.reader.close()
+        self._writer.close()
 
     def _checked(self, name: str, found: Found) -> StoredArtifact:
         """The artifact of a found row.

@@ -47,7 +47,7 @@ def today() -> int:
     return int(time.time() // 86400)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)  # neither is used, and both would slow the import down
 class MapRow:
     """One row of a map.
 

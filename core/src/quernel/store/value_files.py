@@ -11,8 +11,9 @@ from quernel.store.rows import DamagedRowError
 
 __all__ = ["is_value_file", "new_value_file", "read_value_file", "remove_value_file", "value_files"]
 
-_PATTERN = re.compile(r"[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{28}\.val")
-_FOLDER_PATTERN = re.compile(r"[0-9a-f]{2}")
+# Compiled where they are used: most warm starts have no large payload.
+_PATTERN = r"[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{28}\.val"
+_FOLDER_PATTERN = r"[0-9a-f]{2}"
 # A named pipe put in a file's place must not block the reader, nor a link lead it elsewhere.
 _OPEN_FLAGS = (
     os.O_RDONLY
@@ -25,7 +26,7 @@ _OPEN_FLAGS = (
 
 def is_value_file(name: object) -> bool:
     """Whether `name`, relative to the store's folder, is one that the store itself gives."""
-    return isinstance(name, str) and _PATTERN.fullmatch(name) is not None
+    return isinstance(name, str) and re.fullmatch(_PATTERN, name) is not None
 
 
 def new_value_file() -> str:
@@ -103,7 +104,7 @@ def _folders(path: str) -> list[str]:
             return sorted(
                 entry.name
                 for entry in entries
-                if _FOLDER_PATTERN.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+                if re.fullmatch(_FOLDER_PATTERN, entry.name) and entry.is_dir(follow_symlinks=False)
             )
     except FileNotFoundError:
         return []

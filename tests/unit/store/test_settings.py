@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from quernel import settings
+
+FLAGS = {
+    "QUERNEL_CHECKED": settings.checked,
+    "QUERNEL_INTERPRET": settings.interpret,
+    "QUERNEL_NO_CACHE": settings.no_cache,
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", True), ("TRUE", True), ("on", True), ("0", False), ("no", False), ("", False)]
+)
+def test_flag_reads_its_variable_at_call_time(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: bool
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    assert FLAGS[name]() is False
+    monkeypatch.setenv(name, text)
+    assert FLAGS[name]() is value
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_flag_names_variable_and_allowed_values_when_not_understood(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "maybe")
+    with pytest.raises(ValueError, match=rf"{name}='maybe' is not understood; it may be 1, true, yes or on; 0"):
+        FLAGS[name]()
+
+
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [(settings.environment_path, "QUERNEL_ENVIRONMENT"), (settings.device, "QUERNEL_DEVICE")],
+)
+def test_text_is_none_when_unset_or_blank(monkeypatch: pytest.MonkeyPatch, read: object, name: str) -> None:
+    assert callable(read)
+    monkeypatch.delenv(name, raising=False)
+    assert read() is None
+    monkeypatch.setenv(name, "  ")
+    assert read() is None
+    monkeypatch.setenv(name, "cuda:1")
+    assert read() == "cuda:1"
+
+
+def test_num_threads_reads_a_whole_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUERNEL_NUM_THREADS", raising=False)
+    assert settings.num_threads() is None
+    monkeypatch.setenv("QUERNEL_NUM_THREADS", "12")
+    assert settings.num_threads() == 12
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "²"])
+def test_num_threads_refuses_what_is_no_positive_number(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("QUERNEL_NUM_THREADS", text)
+    with pytest.raises(ValueError, match=r"QUERNEL_NUM_THREADS=.* a whole number, 1 or more"):
+        settings.num_threads()
+
+
+def test_records_level_defaults_to_basic_and_ignores_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUERNEL_RECORDS", raising=False)
+    assert settings.records_level() == "basic"
+    monkeypatch.setenv("QUERNEL_RECORDS", "Full")
+    assert settings.records_level() == "full"
+
+
+def test_records_level_refuses_unknown_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUERNEL_RECORDS", "verbose")
+    with pytest.raises(ValueError, match="QUERNEL_RECORDS='verbose' .* off, basic or full"):
+        settings.records_level()
