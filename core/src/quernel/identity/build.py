@@ -13,7 +13,7 @@ from quernel.identity.ids import BuildId
 
 __all__ = ["CORE_SOURCES", "build_id_hash", "sources_digest"]
 
-CORE_SOURCES = ("capabilities", "codegen", "compiler", "dtypes", "geometry", "ir", "lang")
+CORE_SOURCES = ("capabilities", "codegen", "compiler", "dtypes", "geometry", "intrinsics", "ir", "lang")
 """The modules and subpackages of the core that change what a kernel becomes. Of a backend, every file does."""
 
 

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import EnumMeta
 from hashlib import sha256
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, ClassVar, TypeAlias, final
 
 import attrs
@@ -22,6 +33,17 @@ __all__ = ["CapturedCode", "CapturedValues", "capture", "capture_values", "code_
 
 _Scope: TypeAlias = Mapping[str, Any]
 _MISSING = object()
+_KNOWN_DESCRIPTORS = (
+    FunctionType,
+    staticmethod,
+    classmethod,
+    property,
+    ClassMethodDescriptorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
 _IMMUTABLE_TYPE = 1 << 8
 """Set in the flags of a class whose attributes cannot be assigned: nothing to guard there."""
 
@@ -228,24 +250,33 @@ class _Walk(Encoder):
             for scope, is_fixed in scopes:
                 value = scope.get(name, _MISSING)
                 if value is not _MISSING:
-                    self._put(kind, name, value if is_fixed else self._read(scope, name, value))
+                    if not is_fixed:
+                        self._read(scope, name, value)
+                    if isinstance(owner, type) and _computes(value):
+                        self._take_made_attribute(kind, owner, name)
+                    else:
+                        self._put(kind, name, value)
                     break
                 if is_read and not is_fixed:
                     self._lack(scope, name)
             else:
-                if is_read and isinstance(owner, ModuleType) and "__getattr__" in owner.__dict__:
+                if is_read:
                     self._take_made_attribute(kind, owner, name)
 
-    def _take_made_attribute(self, kind: bytes, module: ModuleType, name: str) -> None:
-        """An attribute that the module's own `__getattr__` makes, or imports at first use."""
-        value = _attribute_of(module, name, _MISSING)
+    def _take_made_attribute(self, kind: bytes, owner: ModuleType | type, name: str) -> None:
+        """An attribute that is not simply there: made by a module's `__getattr__`, a metaclass or a descriptor."""
+        if isinstance(owner, ModuleType) and "__getattr__" not in owner.__dict__:
+            return
+        value = _attribute_of(owner, name, _MISSING)
         if value is _MISSING:
             return
-        if module.__dict__.get(name, _MISSING) is value:  # kept by the module: from now on an ordinary one
-            self._absences[id(module.__dict__)][1].discard(name)
-            self._read(module.__dict__, name, value)
+        scope = owner.__dict__
+        if scope.get(name, _MISSING) is value:  # kept by the module: from now on an ordinary one
+            if id(scope) in self._absences:
+                self._absences[id(scope)][1].discard(name)
+            self._read(scope, name, value)
         else:
-            self._attributes.append((module, name, value))
+            self._attributes.append((owner, name, value))
         self._put(kind, name, value)
 
     def _read(self, scope: _Scope, name: str, value: object) -> object:
@@ -279,13 +310,18 @@ def _scopes_of_module(module: ModuleType) -> tuple[tuple[_Scope, bool], ...]:
 def _scopes_of_class(cls: type) -> tuple[tuple[_Scope, bool], ...]:
     """Where a class's attributes are found, in order, each with whether nobody can assign there.
 
-    Attributes are read without the descriptor protocol: a method bound anew at each access is never the same object.
+    They are read there, not through the class: a method bound anew at each access is never the same object.
     """
     scopes: list[tuple[_Scope, bool]] = []
     if isinstance(cls, EnumMeta):
         scopes.append((cls._member_map_, False))
     scopes += [(vars(base), bool(base.__flags__ & _IMMUTABLE_TYPE)) for base in cls.__mro__]
     return tuple(scopes)
+
+
+def _computes(value: object) -> bool:
+    """Whether a class's attribute is a descriptor of a stranger's making, whose value is what it computes."""
+    return hasattr(type(value), "__get__") and not isinstance(value, _KNOWN_DESCRIPTORS)
 
 
 def _attribute_of(value: object, name: str, default: object = None) -> object:

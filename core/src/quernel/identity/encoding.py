@@ -11,6 +11,8 @@ from enum import Enum
 from types import CodeType
 from typing import Any, ClassVar
 
+from attrs import Attribute
+
 from quernel.errors import KernelTypeError
 from quernel.identity.bytecode import meaningful_flags, normalized_code, without_generated
 
@@ -188,18 +190,26 @@ _PLAIN: dict[type, Callable[[Any], object]] = {
 
 
 class StrictEncoder(Encoder):
-    """Encodes what Quernel itself passes, where an opaque value would make two different things look the same."""
+    """Encodes what Quernel itself passes, where an opaque value would make two different things look the same.
+
+    Frozen attrs objects (options, variants) are their class's qualified name and their compared fields.
+    """
 
     def opaque(self, value: object) -> bytes:
-        """Refuses.
+        """Encodes an attrs object, refuses the rest.
 
         Raises:
-            KernelTypeError: always.
+            KernelTypeError: the value has no canonical encoding.
         """
-        raise KernelTypeError(
-            f"a value of type {type_name(type(value))} has no canonical encoding",
-            fix="give its class a method __quernel_identity__ that returns plain values",
-        )
+        cls = type(value)
+        fields: tuple[Attribute[Any], ...] | None = getattr(cls, "__attrs_attrs__", None)
+        if fields is None or cls.__hash__ is None:  # attrs takes the hash away from what may change
+            raise KernelTypeError(
+                f"a value of type {type_name(cls)} has no canonical encoding",
+                fix="make it a frozen attrs class, or give it a method __quernel_identity__ that returns plain values",
+            )
+        named = [part for field in fields if field.eq for part in (field.name, getattr(value, field.name))]
+        return text_frame(b"v", cls.__qualname__) + self.sequence(b"d", named)
 
 
 def encode(value: object) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from enum import Enum
 from hashlib import sha256
 from importlib.util import MAGIC_NUMBER
 from typing import Any
@@ -139,18 +140,18 @@ def kernel_id(
 
 def ir_key(ir_digest: str, variant: object, build_id: BuildId) -> IrKey:
     """The key of what `ir_digest` (the digest of an IR module, without names) becomes in this variant and build."""
-    return IrKey(_digest_of("ir", (ir_digest, encode_variant(variant), build_id.digest)))
+    return IrKey(_digest_of("ir", ir_digest, encode_variant(variant), build_id.digest))
 
 
 def source_digest(text: str) -> SourceDigest:
     """The key of what a toolchain makes of `text`."""
-    return SourceDigest(_digest_of("source", (text,)))
+    return SourceDigest(_digest_of("source", text))
 
 
 def kernel_cache_key(kernel: KernelId | str, variant: object, build_id: BuildId) -> KernelCacheKey:
     """The key of what a kernel (its id or that id's digest) becomes in this variant and build."""
     digest = kernel.digest if isinstance(kernel, KernelId) else kernel
-    return KernelCacheKey(_digest_of("kernel cache", (digest, encode_variant(variant), build_id.digest)))
+    return KernelCacheKey(_digest_of("kernel cache", digest, encode_variant(variant), build_id.digest))
 
 
 def encode_variant(variant: object) -> bytes:
@@ -163,30 +164,22 @@ def encode_variant(variant: object) -> bytes:
     fields: tuple[attrs.Attribute[Any], ...] | None = getattr(cls, "__attrs_attrs__", None)
     if fields is None or cls.__hash__ is None:
         raise PluginError(f"a variant must be a frozen attrs class, {type_name(cls)} is not", fix=_VARIANT_FIX)
-    pieces = [text_frame(b"v", cls.__qualname__)]
     for field in fields:
-        if field.eq:
-            pieces.append(text_frame(b"s", field.name))
-            pieces.append(_variant_field(cls, field.name, getattr(variant, field.name)))
-    return b"".join(pieces)
+        if field.eq and not _may_be_in_a_variant(getattr(variant, field.name)):
+            held = type_name(type(getattr(variant, field.name)))
+            raise PluginError(f"field {field.name!r} of the variant {type_name(cls)} holds a {held}", fix=_VARIANT_FIX)
+    return _strict.body(variant)
 
 
 _VARIANT_FIX = "decorate it with @attrs.frozen and give it fields of bool, int, str, enum and tuple only"
 
 
-def _variant_field(cls: type, name: str, value: object) -> bytes:
-    from enum import Enum
-
+def _may_be_in_a_variant(value: object) -> bool:
     if type(value) is tuple:
-        for item in value:
-            _variant_field(cls, name, item)
-    elif type(value) not in (bool, int, str) and not isinstance(value, Enum):
-        raise PluginError(
-            f"field {name!r} of the variant {type_name(cls)} holds a {type_name(type(value))}", fix=_VARIANT_FIX
-        )
-    return _strict.body(value)
+        return all(map(_may_be_in_a_variant, value))
+    return type(value) in (bool, int, str) or isinstance(value, Enum)
 
 
-def _digest_of(formula: str, content: tuple[object, ...]) -> str:
+def _digest_of(formula: str, *content: object) -> str:
     """The digest of content under the name of the formula, so that no two formulas can give the same."""
     return sha256(encode((formula, *content))).hexdigest()
