@@ -107,7 +107,7 @@ def test_store_keeps_entry_kernel_and_statistics_in_the_row(store, keys, names, 
 def test_store_says_by_name_that_it_is_closed(store, keys) -> None:
     store.close()
     store.close()
-    with pytest.raises(StoreError, match="store of cpu in .* is closed"):
+    with pytest.raises(StoreError, match=r"store of cpu in .* is closed"):
         store.get(keys.kernel("a"))
     with pytest.raises(StoreError, match="is closed"):
         store.put(keys.kernel("a"), keys.artifact())

@@ -68,5 +68,5 @@ def test_records_level_defaults_to_basic_and_ignores_case(monkeypatch: pytest.Mo
 
 def test_records_level_refuses_unknown_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUERNEL_RECORDS", "verbose")
-    with pytest.raises(ValueError, match="QUERNEL_RECORDS='verbose' .* off, basic or full"):
+    with pytest.raises(ValueError, match=r"QUERNEL_RECORDS='verbose' .* off, basic or full"):
         settings.records_level()
