@@ -81,6 +81,7 @@ RESERVED: Final = frozenset(
         "assert",
         "atomic",
         "barrier",
+        "bitcast",
         "break",
         "call",
         "continue",
