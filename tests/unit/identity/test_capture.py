@@ -464,7 +464,8 @@ def test_capture_counts_a_device_function_of_another_module() -> None:
 
 
 def test_capture_counts_a_static_method_that_is_a_device_function() -> None:
-    source = "class C:\n    @staticmethod\n    @func\n    def f(x):\n        return x + {}\ndef k(x):\n    x[0] = C.f(x[0])\n"
+    method = "class C:\n    @staticmethod\n    @func\n    def f(x):\n        return x + {}\n"
+    source = method + "def k(x):\n    x[0] = C.f(x[0])\n"
     assert differing(captured(source.format(1)), captured(source.format(2))) == {"functions"}
 
 
@@ -474,7 +475,9 @@ def test_capture_counts_a_device_function_in_a_tuple() -> None:
 
 
 def test_capture_counts_which_device_function_a_name_means() -> None:
-    source = "@func\ndef f(x):\n    return x + 1\n@func\ndef g(x):\n    return x + 2\nh = {}\ndef k(x):\n    x[0] = {}\n"
+    source = (
+        "@func\ndef f(x):\n    return x + 1\n@func\ndef g(x):\n    return x + 2\nh = {}\ndef k(x):\n    x[0] = {}\n"
+    )
     one = captured(source.format("f", "f(g(h(x[0])))"))
     two = captured(source.format("g", "f(g(h(x[0])))"))
     assert differing(one, two) == {"functions"}
@@ -685,9 +688,7 @@ def test_guards_ignore_what_the_kernel_does_not_name(guarded: types.ModuleType) 
     assert before.is_current()
 
 
-def test_guards_notice_a_new_builtin(
-    guarded: types.ModuleType, extra_builtins: Callable[[str, object], None]
-) -> None:
+def test_guards_notice_a_new_builtin(guarded: types.ModuleType, extra_builtins: Callable[[str, object], None]) -> None:
     before = capture(guarded.k)
     extra_builtins("nowhere", 1)
     assert not before.is_current()

@@ -88,7 +88,7 @@ class OtherNamed(Named):
         (int, float),
         (..., None),
         ("\ud800", "?"),
-        (frozenset({1, True}), frozenset({1.0})),
+        (frozenset({1}), frozenset({1.0})),
     ],
 )
 def test_encode_tells_apart(left: object, right: object) -> None:
