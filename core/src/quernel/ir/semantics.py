@@ -230,7 +230,7 @@ def _fma(a: float, b: float, c: float, dtype: DType) -> float:
     if total == 0:
         return 0.0
     result = round_exact(total, least, dtype)
-    return math.copysign(result, total)
+    return result if total > 0 or result < 0 else -result
 
 
 _PACKED: Final = {f64: (struct.Struct("<d"), 8), f32: (struct.Struct("<f"), 4), f16: (struct.Struct("<e"), 2)}

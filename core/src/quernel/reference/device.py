@@ -1,0 +1,138 @@
+"""The operations on the interpreter's one device: host memory, and launches on the calling thread."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any, Final
+
+import numpy as np
+
+from quernel.compiler.artifacts import ArtifactHeader, Slot, SlotKind
+from quernel.dtypes import BY_NAME, DType, bf16, bool_, u16
+from quernel.errors import DeviceError
+from quernel.geometry import Geometry
+from quernel.ir.semantics import Value, bitcast
+from quernel.reference.compiler import ReferenceCompiler
+from quernel.reference.target import ReferenceTarget
+from quernel.reference.threads import run_threads
+from quernel.reference.types import Loaded
+from quernel.reference.views import view_at
+from quernel.runtime.operations import DeviceInfo, DeviceOperations, Memory
+
+__all__ = ["ReferenceDevice"]
+
+_ALIGNMENT: Final = 64
+_CELL_BYTES: Final = 8
+_FORMATS: Final = {
+    "bool": "<B",
+    "i8": "<b",
+    "i16": "<h",
+    "i32": "<i",
+    "i64": "<q",
+    "u8": "<B",
+    "u16": "<H",
+    "u32": "<I",
+    "u64": "<Q",
+    "f16": "<e",
+    "bf16": "<H",
+    "f32": "<f",
+    "f64": "<d",
+}
+
+
+class ReferenceDevice(DeviceOperations[Loaded]):
+    """Runs each launch to its end on the thread that makes it. Any thread, also several at once."""
+
+    host_accessible = True
+
+    def __init__(self, info: DeviceInfo, compiler: ReferenceCompiler) -> None:
+        self.info = info
+        self._target = ReferenceTarget(compiler)
+
+    @property
+    def target(self) -> ReferenceTarget:
+        """The half that stays with this device."""
+        return self._target
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Host memory, aligned to 64 bytes.
+
+        Raises:
+            DeviceError: there is not enough.
+        """
+        if nbytes == 0:
+            return Memory(0, 0)
+        try:
+            buffer = np.empty(nbytes + _ALIGNMENT, np.uint8)
+        except MemoryError:
+            raise DeviceError(
+                f"there is no host memory for {nbytes} bytes", fix="free arrays, or use smaller ones"
+            ) from None
+        start = -buffer.ctypes.data % _ALIGNMENT
+        held = buffer[start : start + nbytes]
+        return Memory(held.ctypes.data, nbytes, held)
+
+    def free(self, memory: Memory) -> None:
+        """Gives the memory back."""
+        memory.handle = None
+
+    def copy_from_host(self, target: Memory, offset_bytes: int, source: np.ndarray[Any, Any], stream: Any) -> None:
+        """Copies `source` (C-contiguous) to the memory."""
+        if source.nbytes:
+            ctypes.memmove(target.address + offset_bytes, source.ctypes.data, source.nbytes)
+
+    def copy_to_host(self, target: np.ndarray[Any, Any], source: Memory, offset_bytes: int, stream: Any) -> None:
+        """Copies from the memory into `target` (C-contiguous)."""
+        if target.nbytes:
+            ctypes.memmove(target.ctypes.data, source.address + offset_bytes, target.nbytes)
+
+    def copy(
+        self, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int, stream: Any
+    ) -> None:
+        """Copies within host memory; the ranges may overlap."""
+        if nbytes:
+            ctypes.memmove(target.address + target_offset, source.address + source_offset, nbytes)
+
+    def host_view(self, memory: Memory) -> memoryview | None:
+        """The memory's bytes."""
+        return memoryview(memory.handle if memory.handle is not None else bytearray())
+
+    def launch(self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, arguments: bytes, stream: Any) -> None:
+        """Runs every thread in order and returns when the last has ended.
+
+        Raises:
+            OutOfBoundsError: a thread reached outside an array.
+            KernelAssertionError: an assertion of a checked kernel did not hold.
+            LaunchError: threads of one block waited at different barriers.
+        """
+        run_threads(loaded.kernel, loaded.waits, geometry, _values(header, arguments), loaded.sites)
+
+
+def _values(header: ArtifactHeader, arguments: bytes) -> tuple[Any, ...]:
+    """The arguments of a launch as the kernel's Python function takes them."""
+    cells: dict[tuple[int, SlotKind], list[Any]] = {}
+    for number, slot in enumerate(header.slots):
+        cells.setdefault((slot.param, slot.kind), []).append(_cell(slot, arguments, number))
+    values: list[Any] = []
+    for number, parameter in enumerate(header.params):
+        if not parameter.is_array:
+            values.append(cells[number, SlotKind.SCALAR][0])
+            continue
+        (address,) = cells[number, SlotKind.POINTER]
+        shape = tuple(cells.get((number, SlotKind.SHAPE), ()))
+        strides = tuple(cells.get((number, SlotKind.STRIDE), ()))
+        values.append(view_at(parameter.name, BY_NAME[parameter.dtype], address, shape, strides))
+    return tuple(values)
+
+
+def _cell(slot: Slot, arguments: bytes, number: int) -> Value:
+    value: int | float
+    (value,) = struct.unpack_from(_FORMATS[slot.dtype.name], arguments, number * _CELL_BYTES)
+    return _decoded(value, slot.dtype)
+
+
+def _decoded(value: int | float, dtype: DType) -> Value:
+    if dtype is bool_:
+        return value != 0
+    return bitcast(value, u16, bf16) if dtype is bf16 else value

@@ -1,0 +1,146 @@
+"""The interpreter's own names: operations that lowered functions call, each found by what its name says.
+
+A name is a dot, a word, and further words that say which operation of which type, as in `.binary floordiv i32`. No
+identifier of a user holds a dot, so no local of a kernel ever hides one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from quernel.dtypes import BY_NAME, DType
+from quernel.errors import KernelAssertionError
+from quernel.ir.nodes import AtomicOp, BinaryOp, MathFunction, UnaryOp
+from quernel.ir.rounding import round_float
+from quernel.ir.semantics import Value, binary, bitcast, cast, fma, math_function, trip_count, unary
+from quernel.locations import Location
+from quernel.reference.threads import BLOCK_MEMORY, Thread
+from quernel.reference.views import ElementView, allocated_view
+
+__all__ = ["SITE", "function_name", "is_primitive", "operation_name", "parameter_name", "primitive", "site_name"]
+
+
+SITE: Final = ".site "
+"""What the names of locations begin with; the location's number follows."""
+
+
+def operation_name(kind: str, *words: str) -> str:
+    """The name of an operation."""
+    return " ".join((f".{kind}", *words))
+
+
+def site_name(site: int) -> str:
+    """The name of the location with that number."""
+    return f"{SITE}{site}"
+
+
+def function_name(function: str) -> str:
+    """The name by which lowered functions know a device function."""
+    return f".function {function}"
+
+
+def parameter_name(parameter: str) -> str:
+    """The name of a parameter whose own name a local has taken."""
+    return f".parameter {parameter}"
+
+
+def is_primitive(name: str) -> bool:
+    """Whether `primitive` finds what this global name means."""
+    return name.startswith(".") and name.split(" ", 1)[0] in _MAKERS
+
+
+def primitive(name: str) -> Any:
+    """What a name of `operation_name` means."""
+    kind, *words = name.split(" ")
+    return _MAKERS[kind](*words)
+
+
+def _binary(op: str, dtype: str) -> Callable[[Value, Value], Value]:
+    operator, type_ = BinaryOp(op), BY_NAME[dtype]
+    return lambda left, right: binary(operator, left, right, type_)
+
+
+def _unary(op: str, dtype: str) -> Callable[[Value], Value]:
+    operator, type_ = UnaryOp(op), BY_NAME[dtype]
+    return lambda operand: unary(operator, operand, type_)
+
+
+def _cast(from_dtype: str, to_dtype: str) -> Callable[[Value], Value]:
+    source, target = BY_NAME[from_dtype], BY_NAME[to_dtype]
+    return lambda operand: cast(operand, source, target)
+
+
+def _bitcast(from_dtype: str, to_dtype: str) -> Callable[[Value], Value]:
+    source, target = BY_NAME[from_dtype], BY_NAME[to_dtype]
+    return lambda operand: bitcast(operand, source, target)
+
+
+def _fma(dtype: str) -> Callable[[float, float, float], float]:
+    type_ = BY_NAME[dtype]
+    return lambda a, b, c: fma(a, b, c, type_)
+
+
+def _math(function: str, dtype: str) -> Callable[..., Value]:
+    which, type_ = MathFunction(function), BY_NAME[dtype]
+    return lambda *operands: math_function(which, operands, type_)
+
+
+def _round(dtype: str) -> Callable[[float], float]:
+    type_ = BY_NAME[dtype]
+    return lambda value: round_float(value, type_)
+
+
+def _trips(start: int, stop: int, step: int) -> range:
+    """The values of a loop's variable; a step of zero gives none."""
+    return range(start, start + trip_count(start, stop, step) * step, step or 1)
+
+
+def _allocated(name: str, dtype: str, shape: str) -> tuple[str, DType, tuple[int, ...]]:
+    return name, BY_NAME[dtype], tuple(int(length) for length in shape.split("x"))
+
+
+def _private(name: str, dtype: str, shape: str) -> Callable[[Thread], ElementView]:
+    wanted = _allocated(name, dtype, shape)
+    return lambda thread: allocated_view(*wanted)
+
+
+def _shared(name: str, dtype: str, shape: str, site: str) -> Callable[[Thread], ElementView]:
+    wanted = _allocated(name, dtype, shape)
+    key = f"{name} {site}"
+
+    def of_block(thread: Thread) -> ElementView:
+        memory: dict[str, ElementView] = thread[BLOCK_MEMORY]
+        if key not in memory:
+            memory[key] = allocated_view(*wanted)
+        return memory[key]
+
+    return of_block
+
+
+def _failed(where: Location) -> KernelAssertionError:
+    return KernelAssertionError("this assertion does not hold", where=where)
+
+
+_MAKERS: Final[dict[str, Callable[..., Any]]] = {
+    ".binary": _binary,
+    ".unary": _unary,
+    ".cast": _cast,
+    ".bitcast": _bitcast,
+    ".fma": _fma,
+    ".math": _math,
+    ".round": _round,
+    ".private": _private,
+    ".shared": _shared,
+    ".atomic": AtomicOp,
+    ".failed": lambda: _failed,
+    ".trips": lambda: _trips,
+    ".range": lambda: range,
+    ".min": lambda: min,
+    ".max": lambda: max,
+    ".abs": lambda: abs,
+    ".fabs": lambda: math.fabs,
+    ".int": lambda: int,
+    ".float": lambda: float,
+}
