@@ -315,6 +315,12 @@ def test_capture_counts_an_attribute_of_a_module_in_a_module() -> None:
     assert differing(one, two) == {"constants"}
 
 
+def test_capture_counts_an_attribute_of_a_module_in_a_module_of_the_same_name() -> None:
+    source = "def k(x):\n    x[0] = mod.mod.mod.CONST\n"
+    one, two = (captured(source, mod=module_with(mod=module_with(mod=module_with(CONST=value)))) for value in (1, 2))
+    assert differing(one, two) == {"constants"}
+
+
 def test_capture_counts_an_attribute_of_a_module_in_a_cell() -> None:
     source = "def make(mod):\n    def k(x):\n        x[0] = mod.CONST\n    return k\n"
     one, two = (capture(module_of(source).make(module_with(CONST=value))) for value in (1, 2))

@@ -244,9 +244,9 @@ class _Walk(Encoder):
     def _take_attributes(self, kind: bytes, owner: ModuleType | type, reached_by: str, looked_up: Lookups) -> None:
         scopes = _scopes_of_module(owner) if isinstance(owner, ModuleType) else _scopes_of_class(owner)
         for name in looked_up.names:
-            if name == reached_by:
-                continue
             is_read = name in looked_up.as_attributes
+            if name == reached_by and not is_read:
+                continue
             for scope, is_fixed in scopes:
                 value = scope.get(name, _MISSING)
                 if value is not _MISSING:
