@@ -150,7 +150,8 @@ def load(name: str, *indices: Expr, type: DType = i64, **more: Any) -> Load:  # 
 
 def store(name: str, *indices: Expr, value: Expr, **more: Any) -> Store:
     assert isinstance(value.type, DType)
-    return Store(place=place(name, *indices, type=value.type, **more), value=value)
+    place_ = place(name, *indices, type=value.type, **more)
+    return Store(place=place_, value=value, loc=place_.loc)
 
 
 def add(left: Expr, right: Expr) -> Binary:

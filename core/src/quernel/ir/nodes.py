@@ -16,6 +16,7 @@ Semantics of the operators (one meaning on every backend):
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import attrs
 
@@ -83,6 +84,12 @@ __all__ = [
 def _loc() -> Location:
     field: Location = attrs.field(default=NOWHERE, eq=False, repr=False, kw_only=True)
     return field
+
+
+def _type_of(part: str) -> Any:
+    """The type of an operand, kept in the node: asking each operand for its own would recurse over long chains."""
+    kept = attrs.Factory(lambda self: getattr(self, part).type, takes_self=True)
+    return attrs.field(init=False, default=kept, eq=False, repr=False)
 
 
 class UnaryOp(enum.Enum):
@@ -253,12 +260,8 @@ class Unary:
 
     op: UnaryOp
     operand: Expr
+    type: ValueType = _type_of("operand")
     loc: Location = _loc()
-
-    @property
-    def type(self) -> ValueType:
-        """The operand's type."""
-        return self.operand.type
 
 
 @attrs.frozen(kw_only=True)
@@ -268,12 +271,8 @@ class Binary:
     op: BinaryOp
     left: Expr
     right: Expr
+    type: ValueType = _type_of("left")
     loc: Location = _loc()
-
-    @property
-    def type(self) -> ValueType:
-        """The operands' type."""
-        return self.left.type
 
 
 @attrs.frozen(kw_only=True)
@@ -298,12 +297,8 @@ class Select:
     condition: Expr
     then: Expr
     otherwise: Expr
+    type: ValueType = _type_of("then")
     loc: Location = _loc()
-
-    @property
-    def type(self) -> ValueType:
-        """The type of both sides."""
-        return self.then.type
 
 
 @attrs.frozen(kw_only=True)
@@ -331,12 +326,8 @@ class Fma:
     a: Expr
     b: Expr
     c: Expr
+    type: ValueType = _type_of("a")
     loc: Location = _loc()
-
-    @property
-    def type(self) -> ValueType:
-        """The operands' type."""
-        return self.a.type
 
 
 @attrs.frozen(kw_only=True)

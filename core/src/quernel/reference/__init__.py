@@ -1,5 +1,4 @@
 """The reference backend: an interpreter that runs a kernel thread by thread, exactly, under the user's own lines.
 
-It is what every other backend is tested against, and where `breakpoint()`-style debugging works: tracebacks, debuggers
-and coverage see the kernel's file and lines.
+Every other backend is tested against it. Tracebacks and debuggers see the kernel's file, lines and locals.
 """

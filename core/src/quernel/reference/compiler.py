@@ -15,7 +15,7 @@ from quernel.errors import ValidationError
 from quernel.identity import build_id_hash
 from quernel.ir.analysis import ParameterUses, parameter_uses
 from quernel.ir.nodes import Kernel, Parameter
-from quernel.ir.passes import optimize
+from quernel.ir.passes import contract, fold
 from quernel.reference.lowering import lower_module
 from quernel.reference.types import Lowered, ReferenceArtifact, Variant
 
@@ -55,7 +55,7 @@ class ReferenceCompiler(ArtifactCompiler[Variant, Lowered, ReferenceArtifact]):
                 f"kernel {kernel.name} is {kernel.foreign.language}, which the interpreter does not run",
                 fix="launch it on a backend for that language",
             )
-        module = optimize(kernel.expand())
+        module = contract(fold(kernel.expand()))  # rounds as every backend does, and keeps each of the user's lines
         self._validate(module.kernel)
         functions, sites = lower_module(module)
         return Lowered(_header(module.kernel, parameter_uses(module)), functions, sites)

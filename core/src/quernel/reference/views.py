@@ -144,7 +144,7 @@ def view_at(name: str, dtype: DType, address: int, shape: tuple[int, ...], strid
     reaches = [(length - 1) * stride * storage.itemsize for length, stride in zip(shape, strides, strict=True)]
     before = -sum(reach for reach in reaches if reach < 0)
     nbytes = before + sum(reach for reach in reaches if reach > 0) + storage.itemsize
-    memory = np.frombuffer((ctypes.c_ubyte * nbytes).from_address(address - before), np.uint8)
+    memory: Any = (ctypes.c_ubyte * nbytes).from_address(address - before)
     steps = tuple(stride * storage.itemsize for stride in strides)
     return _view(name, dtype, np.ndarray(shape, storage, memory, before, steps))
 
