@@ -236,8 +236,9 @@ class ExpressionParser:
         if token.text in _SPECIAL_FLOATS:
             special, dtype = _SPECIAL_FLOATS[token.text]
             return Const(value=sign * special, type=dtype)
-        suffix = next((name for name in BY_NAME if token.text.endswith(name)), "")
-        digits = token.text.removesuffix(suffix)
+        digits, suffix = _split_suffix(token.text)
+        if suffix and suffix not in BY_NAME:
+            raise self._cursor.error(f"{suffix} is no type", token)
         is_integer = digits.isdigit()
         dtype = BY_NAME[suffix] if suffix else i64 if is_integer else f64
         if dtype.is_float:
@@ -261,6 +262,11 @@ class ExpressionParser:
         if not isinstance(type_, DType):
             raise self._cursor.error(f"{token.text} is not for {type_}", token)
         return type_
+
+
+def _split_suffix(number: str) -> tuple[str, str]:
+    start = next((position for position, letter in enumerate(number) if letter in "biuf"), len(number))
+    return number[:start], number[start:]
 
 
 def _is_word(token: Token, words: dict[str, Any]) -> bool:
