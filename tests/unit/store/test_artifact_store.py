@@ -461,6 +461,45 @@ def test_overwritten_page_never_gives_wrong_bytes(store, env, names, keys, page)
     again.close()
 
 
+@pytest.mark.parametrize("table", ["Cache", "Settings"])
+def test_store_that_was_not_finished_is_empty_and_finished_by_the_next_put(store, env, names, keys, sql, table) -> None:
+    store.put(keys.kernel("a"), keys.artifact())
+    store.close()
+    sql(f"DROP TABLE {table}")
+    again = ArtifactStore(env, names)
+    assert again.get(keys.kernel("a")) is None
+    again.put(keys.kernel("b"), keys.artifact())
+    assert again.get(keys.kernel("b")) == keys.artifact()
+    again.close()
+
+
+def test_reader_of_a_removed_folder_finds_what_is_stored_anew(store, env, names, keys) -> None:
+    import shutil
+
+    store.put(keys.kernel("a"), keys.artifact())
+    store.close()
+    again = ArtifactStore(env, names)
+    assert again.get(keys.kernel("a")) == keys.artifact()
+    shutil.rmtree(env.path)
+    again.put(keys.kernel("b"), keys.artifact())
+    assert again.get(keys.kernel("b")) == keys.artifact()
+    again.close()
+
+
+def test_verify_reports_a_malformed_database(store, env, names, keys) -> None:
+    for text in "abcdef":
+        store.put(keys.kernel(text), keys.artifact(text.encode() * 3000))
+    store.close()
+    path = Path(env.store_path) / "cache.db"
+    data = path.read_bytes()
+    path.write_bytes(data[:-40960] + b"\xa5" * 40960)
+    again = ArtifactStore(env, names)
+    assert not again.verify().is_whole
+    again.clear()
+    assert again.verify().is_whole
+    again.close()
+
+
 def test_store_whose_folder_was_removed_meanwhile_starts_anew(store, env, keys) -> None:
     import shutil
 

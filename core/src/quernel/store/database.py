@@ -11,7 +11,7 @@ from quernel.errors import StoreError
 from quernel.store.folders import check_file, check_folder, check_root, translated
 from quernel.store.rows import DIGEST_SLICE
 
-__all__ = ["SETTINGS", "Found", "StoreReader", "check_settings", "database_path", "open_writable"]
+__all__ = ["SETTINGS", "Found", "StoreReader", "check_settings", "database_path", "file_id", "open_writable"]
 
 SETTINGS = {
     "statistics": 0,
@@ -54,6 +54,15 @@ def database_path(folder: str) -> str:
     return os.path.join(folder, "cache.db")
 
 
+def file_id(path: str) -> tuple[int, int] | None:
+    """What tells the file at `path` from one that replaces it, or `None` where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class StoreReader:
     """Looks rows up through one read-only connection, opened at the first look-up; any thread may call.
 
@@ -64,6 +73,7 @@ class StoreReader:
         self._folder = folder
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
 
     def open(self) -> bool:
         """Whether there is a database to read; opens it.
@@ -106,7 +116,13 @@ class StoreReader:
                 return connection.execute(sql, arguments).fetchall()
             except sqlite3.Error as error:
                 self._drop()
+                if _is_unfinished(error):
+                    return []
                 raise _unreadable(self._folder, error) from error
+
+    def is_current(self) -> bool:
+        """Whether the database at the store's path is still the one that is open here, if one is."""
+        return self._connection is None or self._file == file_id(database_path(self._folder))
 
     def close(self) -> None:
         """Closes the connection; the next look-up opens another."""
@@ -125,7 +141,7 @@ class StoreReader:
             check_root(os.path.dirname(self._folder))
             if not (check_folder(self._folder) and check_file(path)):
                 return None
-            self._connection = _open_readable(self._folder, path)
+            self._connection, self._file = _open_readable(self._folder, path), file_id(path)
         return self._connection
 
     def _drop(self) -> None:
@@ -186,7 +202,7 @@ def _open_readable(folder: str, path: str) -> sqlite3.Connection | None:
     except StoreError:
         raise
     except sqlite3.OperationalError as error:
-        if "no such table" in str(error):
+        if _is_unfinished(error):
             return None
         # A log in write-ahead mode needs files beside the database, which a read-only folder cannot take; where no
         # log is left over, the database alone is complete.
@@ -217,6 +233,11 @@ def _connect(path: str, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(
         f"file:{quoted}?mode={mode}", uri=True, timeout=1, isolation_level=None, check_same_thread=False
     )
+
+
+def _is_unfinished(error: sqlite3.Error) -> bool:
+    """Whether the database lacks a table: another process is about to make it, or was killed before it could."""
+    return "no such table" in str(error)
 
 
 def _has_content(path: str) -> bool:

@@ -93,7 +93,7 @@ class LocalLayer:
         Raises:
             StoreError: nothing of it was stored.
         """
-        if not self._writer.is_current():
+        if not self.reader.is_current():
             self.reader.close()
         with self._writer.transaction() as transaction:
             transaction.set(f"b/{rows[0].payload_digest}", payload)
@@ -138,7 +138,7 @@ class LocalLayer:
         try:
             day = today()
             connection.execute("BEGIN IMMEDIATE")
-            for name, value in used.items():
+            for name, value in list(used.items()):
                 fresh = _with_day(name, value, day)
                 connection.execute(
                     "UPDATE Cache SET value = ? WHERE key = ? AND raw = 1 AND value = ?", (fresh, name, value)

@@ -142,7 +142,12 @@ def verify(layer: LocalLayer, *, repair: bool = False) -> VerifyReport:
             named = {name for (name,) in connection.execute("SELECT filename FROM Cache WHERE filename IS NOT NULL")}
             stray = sum(name not in named for name, _ in value_files(layer.folder))
             unnamed = _num_unnamed(connection)
-        except (sqlite3.Error, OSError) as error:
+        except sqlite3.OperationalError as error:
+            raise translated(f"cannot verify the store in {layer.folder}", error) from error
+        except sqlite3.DatabaseError as error:
+            problems = [f"the database: {error}; only quernel cache clear helps"]
+            num_rows = unnamed = stray = removed = 0
+        except OSError as error:
             raise translated(f"cannot verify the store in {layer.folder}", error) from error
     return VerifyReport(
         num_rows=num_rows,

@@ -117,7 +117,8 @@ def _has_linked_parent(folder: str, name: str) -> bool:
 def _read(handle: int, num_bytes: int) -> bytes:
     pieces, offset = [], 0
     while offset < num_bytes:
-        piece = os.pread(handle, num_bytes - offset, offset)
+        left = num_bytes - offset
+        piece = os.pread(handle, left, offset) if hasattr(os, "pread") else os.read(handle, left)
         if not piece:
             raise DamagedRowError("its file was truncated while it was read")
         pieces.append(piece)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quernel.errors import StoreError
-from quernel.store.database import SETTINGS, database_path, open_writable
+from quernel.store.database import SETTINGS, database_path, file_id, open_writable
 from quernel.store.folders import check_file, make_folder, network_filesystem, translated
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class StoreWriter:
 
     def is_current(self) -> bool:
         """Whether the database at the store's path is still the one that this writer opened, if it opened one."""
-        return self._opened_file is None or self._opened_file == _file_id(database_path(self._folder))
+        return self._opened_file is None or self._opened_file == file_id(database_path(self._folder))
 
     def close(self) -> None:
         """Closes this thread's connection and lets go of the others; the next write opens the store again."""
@@ -110,7 +110,7 @@ class StoreWriter:
                     disk_min_file_size=SETTINGS["disk_min_file_size"],
                     disk_pickle_protocol=SETTINGS["disk_pickle_protocol"],
                 )
-            self._opened_file = _file_id(database_path(self._folder))
+            self._opened_file = file_id(database_path(self._folder))
         return self._cache
 
     def _keep_connection(self, cache: Any) -> None:
@@ -177,14 +177,6 @@ def _opening_lock(folder: str) -> Iterator[None]:
         lock.release()
 
 
-def _file_id(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 def _failures() -> tuple[type[Exception], ...]:
     import diskcache
 
@@ -192,5 +184,10 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _named(error: Exception) -> Exception:
-    """diskcache's time-out carries no text."""
-    return error if str(error) else OSError("it stayed locked by another process")
+    """diskcache's time-out carries no text, and stands for whatever kept a transaction from starting."""
+    if str(error):
+        return error
+    reason = error.__context__
+    if reason is None or "locked" in str(reason):
+        return OSError("it stayed locked by another process")
+    return OSError(str(reason))
