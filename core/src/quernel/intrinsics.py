@@ -1,0 +1,327 @@
+"""The names of the language that a kernel uses: indices, mathematical functions, markers, and device functions.
+
+The frontend recognises these objects by identity. Functions of values also run on the host, with the same meaning, so
+that a device function is an ordinary Python function too; what needs a thread raises there.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from quernel import geometry
+from quernel.dtypes import DType, dtype_of
+from quernel.errors import KernelTypeError, LaunchError
+
+__all__ = [
+    "DeviceFunction",
+    "Intrinsic",
+    "Namespace",
+    "atomic",
+    "barrier",
+    "bitcast",
+    "block",
+    "block_dim",
+    "block_id",
+    "cdiv",
+    "ceil",
+    "clamp",
+    "clz",
+    "ctz",
+    "floor",
+    "fma",
+    "func",
+    "global_dim",
+    "global_id",
+    "grid_dim",
+    "local_id",
+    "popcount",
+    "private",
+    "random",
+    "rint",
+    "rsqrt",
+    "shared",
+    "subgroup",
+    "trunc",
+    "uniform",
+    "unroll",
+]
+
+
+class Intrinsic:
+    """A function that the language knows by name.
+
+    Attributes:
+        name: its name below the package, for example `global_id` or `atomic.add`.
+    """
+
+    def __init__(self, name: str, doc: str, host: Callable[..., Any] | None = None) -> None:
+        self.name = name
+        self.__doc__ = doc
+        self._host = host
+
+    def __repr__(self) -> str:
+        return f"quernel.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named, (self.name,)
+
+    def __quernel_identity__(self) -> object:
+        return ("intrinsic", self.name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function on the host."""
+        if self._host is None:
+            raise LaunchError(
+                f"{self.name} has a meaning only inside a kernel",
+                fix="call it in a function under @qn.kernel or @qn.func, and launch that",
+            )
+        return self._host(*args, **kwargs)
+
+
+class Namespace:
+    """A group of intrinsics under one name, such as `atomic`."""
+
+    def __init__(self, name: str, doc: str, members: dict[str, str]) -> None:
+        self.name = name
+        self.__doc__ = doc
+        for member, member_doc in members.items():
+            setattr(self, member, Intrinsic(f"{name}.{member}", member_doc))
+
+    def __getattr__(self, name: str) -> Intrinsic:
+        raise AttributeError(f"quernel.{self.__dict__.get('name', '?')} has no {name!r}")
+
+    def __repr__(self) -> str:
+        return f"quernel.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _named, (self.name,)
+
+    def __quernel_identity__(self) -> object:
+        return ("intrinsic", self.name)
+
+
+def _named(name: str) -> Any:
+    value: Any = globals()
+    first, *rest = name.split(".")
+    value = value[first]
+    for part in rest:
+        value = getattr(value, part)
+    return value
+
+
+# --- what the functions of values do on the host ----------------------------------------------------------------------
+
+
+def _integer_of(value: Any, name: str) -> tuple[int, DType]:
+    if isinstance(value, np.integer):
+        return int(value), dtype_of(value.dtype)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value, dtype_of(int)
+    raise KernelTypeError(f"{name} takes an integer, not a {type(value).__name__}", fix="cast it, or use qn.bitcast")
+
+
+def _popcount(x: Any) -> Any:
+    value, dtype = _integer_of(x, "popcount")
+    return _like(x, (value & ((1 << dtype.bits) - 1)).bit_count())
+
+
+def _clz(x: Any) -> Any:
+    value, dtype = _integer_of(x, "clz")
+    return _like(x, dtype.bits - (value & ((1 << dtype.bits) - 1)).bit_length())
+
+
+def _ctz(x: Any) -> Any:
+    value, dtype = _integer_of(x, "ctz")
+    bits = value & ((1 << dtype.bits) - 1)
+    return _like(x, (bits & -bits).bit_length() - 1 if bits else dtype.bits)
+
+
+def _like(x: Any, result: Any) -> Any:
+    return type(x)(result) if isinstance(x, np.generic) else result
+
+
+def _bitcast(x: Any, dtype: Any) -> Any:
+    target = dtype_of(dtype)
+    value = x if isinstance(x, np.generic) else dtype_of(type(x))(x)
+    if value.dtype.itemsize != target.itemsize:
+        raise KernelTypeError(
+            f"a bitcast of {8 * value.dtype.itemsize} bits to {target}, which has {target.bits}",
+            fix="cast to a type of the same width first",
+        )
+    return value.view(target.numpy)
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    result = np.result_type(*(x if isinstance(x, np.generic) else float(x) for x in (a, b, c)))
+    narrow = any(isinstance(x, np.generic) for x in (a, b, c)) and result != np.float64
+    x, y, z = float(a), float(b), float(c)
+    if (
+        not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z))
+        or x * y == 0
+        or Fraction(x) * Fraction(y) == -Fraction(z)
+    ):
+        value = x * y + z
+        return result.type(value) if narrow else _like(result.type(0) if result.kind == "f" else 0.0, value)
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    try:
+        value = float(exact)
+    except OverflowError:
+        value = math.inf if exact > 0 else -math.inf
+    if not narrow:
+        return value
+    if math.isfinite(value) and Fraction(value) != exact:
+        # Rounding twice is rounding once where the first result is made odd.
+        toward_zero = value if abs(Fraction(value)) < abs(exact) else math.nextafter(value, 0.0)
+        away = math.nextafter(toward_zero, math.copysign(math.inf, value))
+        value = toward_zero if math.frexp(toward_zero)[0] * 2**53 % 2 else away
+    with np.errstate(over="ignore"):
+        return result.type(value)
+
+
+def _rsqrt(x: Any) -> Any:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = np.sqrt(x)
+        return type(root)(1) / root if isinstance(x, np.generic) else float(1.0 / root)
+
+
+def _keeps_float(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def host(x: Any) -> Any:
+        result = function(x)
+        return result if isinstance(x, np.generic) else float(result)
+
+    return host
+
+
+def _clamp(x: Any, low: Any, high: Any) -> Any:
+    return min(max(x, low), high)
+
+
+def _unroll(iterable: range) -> range:
+    return iterable
+
+
+def _uniform(x: Any) -> Any:
+    return x
+
+
+# --- the names --------------------------------------------------------------------------------------------------------
+
+global_id: Final = Intrinsic(
+    "global_id", "The index of this thread in the launch: an int in 1-D or with an axis, else a tuple."
+)
+local_id: Final = Intrinsic("local_id", "The index of this thread in its block.")
+block_id: Final = Intrinsic("block_id", "The index of this thread's block in the grid.")
+global_dim: Final = Intrinsic("global_dim", "The number of threads of the launch; under `over`, the extent.")
+block_dim: Final = Intrinsic("block_dim", "The number of threads of a block.")
+grid_dim: Final = Intrinsic("grid_dim", "The number of blocks of the grid.")
+
+cdiv: Final = Intrinsic("cdiv", "`a / b` of integers, rounded up, for positive `b`.", geometry.cdiv)
+unroll: Final = Intrinsic("unroll", "In `for k in qn.unroll(range(…))`, the body is written out once per `k`.", _unroll)
+uniform: Final = Intrinsic("uniform", "A promise that `x` is the same in every thread of a block.", _uniform)
+
+shared: Final = Intrinsic("shared", "An uninitialised array that the threads of a block share.")
+private: Final = Intrinsic("private", "An uninitialised array of one thread.")
+barrier: Final = Intrinsic("barrier", "Every thread of the block arrives before any goes on.")
+
+fma: Final = Intrinsic("fma", "`a * b + c` of floats, rounded once.", _fma)
+rsqrt: Final = Intrinsic("rsqrt", "`1 / sqrt(x)`.", _rsqrt)
+clamp: Final = Intrinsic("clamp", "`min(max(x, low), high)`.", _clamp)
+bitcast: Final = Intrinsic("bitcast", "The bits of `x` as another type of the same width.", _bitcast)
+popcount: Final = Intrinsic("popcount", "The number of ones among the bits of an integer.", _popcount)
+clz: Final = Intrinsic("clz", "The number of leading zeros of an integer; its width for 0.", _clz)
+ctz: Final = Intrinsic("ctz", "The number of trailing zeros of an integer; its width for 0.", _ctz)
+rint: Final = Intrinsic("rint", "`x` to the nearest integer, ties to even, in its float type.", _keeps_float(np.rint))
+floor: Final = Intrinsic("floor", "`x` rounded down, in its float type.", _keeps_float(np.floor))
+ceil: Final = Intrinsic("ceil", "`x` rounded up, in its float type.", _keeps_float(np.ceil))
+trunc: Final = Intrinsic("trunc", "`x` rounded towards zero, in its float type.", _keeps_float(np.trunc))
+
+_OLD: Final = "; gives the old value. Relaxed, across the device."
+atomic: Final[Any] = Namespace(
+    "atomic",
+    "Operations on an element of an array that no other thread can interrupt: `atomic.add(a, index, value)`.",
+    {
+        "add": "Adds" + _OLD,
+        "sub": "Subtracts" + _OLD,
+        "min": "Keeps the lesser" + _OLD,
+        "max": "Keeps the greater" + _OLD,
+        "and_": "Bitwise and" + _OLD,
+        "or_": "Bitwise or" + _OLD,
+        "xor": "Bitwise exclusive or" + _OLD,
+        "exchange": "Replaces" + _OLD,
+        "cas": "Replaces where the element equals what is expected" + _OLD,
+    },
+)
+subgroup: Final[Any] = Namespace(
+    "subgroup",
+    "Operations among the threads of a subgroup.",
+    {
+        name: f"`{name}` among the threads of a subgroup."
+        for name in (
+            [
+                "lane",
+                "id",
+                "size",
+                "shuffle",
+                "shuffle_xor",
+                "shuffle_up",
+                "shuffle_down",
+                "broadcast",
+                "ballot",
+                "any",
+                "all",
+                "sum",
+                "min",
+                "max",
+                "scan",
+            ]
+        )
+    },
+)
+block: Final[Any] = Namespace(
+    "block",
+    "Reductions and scans among the threads of a block.",
+    {name: f"`{name}` among the threads of a block." for name in ["sum", "min", "max", "any", "all", "scan"]},
+)
+random: Final[Any] = Namespace("random", "Random numbers.", {"philox": "Numbers of a seed and a counter."})
+
+
+class DeviceFunction:
+    """A function that kernels, and other device functions, may call; on the host it is the Python function.
+
+    It is generic: each combination of argument types that a kernel uses is compiled for itself.
+    """
+
+    def __init__(self, function: types.FunctionType) -> None:
+        self.__quernel_function__ = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The Python function's own result."""
+        return self.__quernel_function__(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<device function {self.__quernel_function__.__qualname__}>"
+
+    def __reduce__(self) -> str:
+        return self.__quernel_function__.__qualname__
+
+
+def func(function: types.FunctionType) -> DeviceFunction:
+    """Makes `function` callable from kernels. Use it as the decorator `@qn.func`.
+
+    Raises:
+        KernelTypeError: it is not a function written with `def`.
+    """
+    if not isinstance(function, types.FunctionType) or function.__name__ == "<lambda>":
+        raise KernelTypeError(
+            f"@qn.func got {function!r}, which is not a function written with def",
+            fix="write a function with def, and put @qn.func above it as the only decorator",
+        )
+    return DeviceFunction(function)

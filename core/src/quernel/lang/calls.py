@@ -1,0 +1,268 @@
+"""Calls: what is called decides, by identity, between casts, intrinsics, functions of values and device functions."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import types
+from typing import Final
+
+import numpy as np
+
+from quernel import intrinsics
+from quernel.dtypes import DType, ScalarType, bool_, dtype_of
+from quernel.errors import KernelTypeError
+from quernel.geometry import LaunchForm
+from quernel.intrinsics import DeviceFunction, Intrinsic
+from quernel.ir import nodes
+from quernel.ir.nodes import IndexKind
+from quernel.lang.constants import constant
+from quernel.lang.conversions import cast
+from quernel.lang.functions_of_values import FUNCTIONS
+from quernel.lang.lowering import FunctionLowering
+from quernel.lang.names import captured
+from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
+
+__all__ = ["call"]
+
+_INDEX_KINDS: Final = {
+    intrinsics.global_id: IndexKind.GLOBAL_ID,
+    intrinsics.local_id: IndexKind.LOCAL_ID,
+    intrinsics.block_id: IndexKind.BLOCK_ID,
+    intrinsics.global_dim: IndexKind.GLOBAL_DIM,
+    intrinsics.block_dim: IndexKind.BLOCK_DIM,
+    intrinsics.grid_dim: IndexKind.GRID_DIM,
+}
+_WITHOUT_BLOCKS: Final = frozenset({IndexKind.GLOBAL_ID, IndexKind.GLOBAL_DIM})
+"""What an `over` launch has; the others need blocks."""
+
+_OWN_MESSAGES: Final[dict[object, tuple[str, str]]] = {
+    print: ("`print` in a kernel is", "write what you want to see into an array"),
+    sum: ("`sum` has no meaning in a kernel", "write the loop: `acc += …`"),
+    sorted: ("`sorted` has no meaning in a kernel", "sort on the host"),
+    range: ("`range` stands only behind `in` of a `for`", "write `for k in range(…):`"),
+    intrinsics.unroll: ("`qn.unroll` stands only behind `in` of a `for`", "write `for k in qn.unroll(range(…)):`"),
+}
+
+
+def call(
+    lowering: FunctionLowering,
+    node: ast.Call,
+    function: object,
+    arguments: list[Value],
+    keywords: dict[str, Value],
+) -> Value | None:
+    """The value of a call of `function`; `None` of a device function that returns nothing.
+
+    Raises:
+        KernelSyntaxError: what is called is not part of the language.
+        KernelTypeError: the arguments do not fit.
+    """
+    if isinstance(function, type) and issubclass(function, np.generic):
+        function = _scalar_type(lowering, node, function)
+    if isinstance(function, DType):
+        return _cast(lowering, node, function, arguments, keywords)
+    if isinstance(function, Intrinsic) and function in _INDEX_KINDS:
+        return _index(lowering, node, function, arguments, keywords)
+    if function is len:
+        return _length(lowering, node, arguments)
+    if function is intrinsics.bitcast:
+        return _bitcast(lowering, node, arguments, keywords)
+    if function is print:
+        raise lowering.refuse.later(node, *_OWN_MESSAGES[print])
+    if isinstance(function, DeviceFunction):
+        return _device_function(lowering, node, function, arguments, keywords)
+    try:
+        found = FUNCTIONS.get(function)
+    except TypeError:
+        found = None
+    if found is None:
+        raise _refusal(lowering, node, function)
+    handler, least, most = found
+    name = ast.unparse(node.func)
+    if keywords:
+        raise lowering.refuse.type(
+            node, f"`{name}` takes no argument by keyword in a kernel", "give the arguments by position"
+        )
+    if not least <= len(arguments) <= most:
+        counted = str(least) if least == most else f"at least {least}"
+        if function is round:
+            raise lowering.refuse.type(
+                node, "`round` to a number of digits has no meaning in a kernel", "write `round(x * 100) / 100`"
+            )
+        raise lowering.refuse.type(
+            node, f"`{name}` takes {counted} arguments in a kernel, not {len(arguments)}", "check the arguments"
+        )
+    scalars = [_scalar(lowering, node, argument, name) for argument in arguments]
+    return handler(lowering, node, scalars)
+
+
+def _scalar(lowering: FunctionLowering, node: ast.Call, value: Value, name: str) -> Scalar:
+    if isinstance(value, Scalar):
+        return value
+    raise lowering.refuse.type(
+        node, f"`{name}` takes numbers, not {describe(value)}", "index an array to get one of its elements"
+    )
+
+
+def _scalar_type(lowering: FunctionLowering, node: ast.Call, function: type) -> DType:
+    try:
+        return dtype_of(function)
+    except KernelTypeError as error:
+        raise lowering.refuse.type(node, error.what, error.fix or "use a type of the language") from None
+
+
+def _cast(
+    lowering: FunctionLowering, node: ast.Call, dtype: DType, arguments: list[Value], keywords: dict[str, Value]
+) -> Scalar:
+    lowering.supported(dtype, node, "values")
+    if keywords or len(arguments) != 1:
+        raise lowering.refuse.type(node, f"a cast to {dtype} takes one value", f"write `qn.{dtype}(x)`")
+    return cast(lowering, _scalar(lowering, node, arguments[0], f"qn.{dtype}"), dtype, node)
+
+
+def _index(
+    lowering: FunctionLowering,
+    node: ast.Call,
+    intrinsic: Intrinsic,
+    arguments: list[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    kind = _INDEX_KINDS[intrinsic]
+    if lowering.unit.form is LaunchForm.OVER and kind not in _WITHOUT_BLOCKS:
+        raise _needs_blocks(lowering, node, intrinsic)
+    ndim = lowering.unit.ndim
+    extra = [name for name in keywords if name != "axis"]
+    if extra or len(arguments) + len(keywords) > 1:
+        raise lowering.refuse.type(node, f"`{intrinsic.name}` takes at most an axis", f"write `qn.{intrinsic.name}(0)`")
+    given = arguments[0] if arguments else keywords.get("axis")
+    loc = lowering.where(node)
+    along = [
+        Scalar(ScalarType(dtype_of(int)), nodes.ThreadIndex(kind=kind, axis=axis, loc=loc)) for axis in range(ndim)
+    ]
+    if given is None or (isinstance(given, ObjectValue) and given.value is None):
+        return along[0] if ndim == 1 else TupleValue(tuple(along))
+    if not isinstance(given, Scalar) or not isinstance(given.constant, int) or isinstance(given.constant, bool):
+        raise lowering.refuse.type(
+            node, f"the axis of `{intrinsic.name}` must be a constant integer", f"write `qn.{intrinsic.name}(0)`"
+        )
+    if not -ndim <= given.constant < ndim:
+        raise lowering.refuse.type(
+            node,
+            f"axis {given.constant} of `{intrinsic.name}` in a launch of {ndim} {'axis' if ndim == 1 else 'axes'}",
+            f"use an axis from 0 to {ndim - 1}, or launch over more axes",
+        )
+    return along[given.constant]
+
+
+def _needs_blocks(lowering: FunctionLowering, node: ast.Call, intrinsic: Intrinsic) -> Exception:
+    return lowering.refuse.syntax(
+        node,
+        f"`{intrinsic.name}` needs blocks, and a launch with `over` has none",
+        "launch with a grid: `kernel[qn.cdiv(extent, block), block]`",
+    )
+
+
+def _length(lowering: FunctionLowering, node: ast.Call, arguments: list[Value]) -> Scalar:
+    match arguments:
+        case [ArrayValue(root=root)]:
+            return Scalar(ScalarType(dtype_of(int)), nodes.Shape(param=root.name, axis=0, loc=lowering.where(node)))
+        case [TupleValue(items)]:
+            return constant(len(items))
+        case _:
+            raise lowering.refuse.type(node, "`len` takes an array", "write `len(a)` or `a.shape[0]`")
+
+
+def _bitcast(lowering: FunctionLowering, node: ast.Call, arguments: list[Value], keywords: dict[str, Value]) -> Scalar:
+    match arguments:
+        case [Scalar() as value, ObjectValue(value=DType() as dtype)] if not keywords:
+            pass
+        case _:
+            raise lowering.refuse.type(node, "`bitcast` takes a value and a type", "write `qn.bitcast(x, qn.u32)`")
+    lowering.supported(dtype, node, "values")
+    if value.dtype.bits != dtype.bits or bool_ in (value.dtype, dtype):
+        raise lowering.refuse.type(
+            node,
+            f"a bitcast of {value.type} to {dtype}, which is not as wide",
+            "cast to a type of the same width first",
+        )
+    operand = lowering.expr(value, node)
+    if value.dtype is dtype:
+        return Scalar(ScalarType(dtype), operand, has_load=value.has_load, depth=value.depth)
+    expr = nodes.Bitcast(operand=operand, type=dtype, loc=lowering.where(node))
+    return lowering.made(ScalarType(dtype), expr, node, value)
+
+
+def _device_function(
+    lowering: FunctionLowering,
+    node: ast.Call,
+    function: DeviceFunction,
+    arguments: list[Value],
+    keywords: dict[str, Value],
+) -> Value | None:
+    plain = function.__quernel_function__
+    signature = inspect.signature(plain)
+    try:
+        bound = signature.bind(*arguments, **keywords)
+    except TypeError as error:
+        raise lowering.refuse.type(
+            node, f"`{plain.__name__}{signature}` cannot take these arguments: {error}", "check the arguments"
+        ) from None
+    values: dict[str, Value] = {}
+    for name, parameter in signature.parameters.items():
+        if name in bound.arguments:
+            values[name] = bound.arguments[name]
+        else:
+            values[name] = captured(lowering.refuse, node, f"{plain.__name__}({name})", parameter.default)
+    return lowering.unit.call(lowering, node, function, values)
+
+
+def _refusal(lowering: FunctionLowering, node: ast.Call, function: object) -> Exception:
+    """Why `function` cannot be called."""
+    name = ast.unparse(node.func)
+    if isinstance(function, Intrinsic):
+        group = function.name.split(".")[0]
+        if lowering.unit.form is LaunchForm.OVER and group in ("shared", "barrier", "subgroup", "block"):
+            return _needs_blocks(lowering, node, function)
+        return lowering.refuse.later(node, f"`qn.{function.name}` is", _instead(group))
+    try:
+        message = _OWN_MESSAGES.get(function)
+    except TypeError:
+        message = None
+    if message is not None:
+        return lowering.refuse.syntax(node, *message)
+    if hasattr(function, "__quernel_kernel__"):
+        return lowering.refuse.type(
+            node, f"`{name}` is a kernel, and a kernel is launched from the host", "make the shared part a @qn.func"
+        )
+    if isinstance(function, types.FunctionType):
+        return lowering.refuse.type(
+            node, f"`{name}` is an ordinary Python function", f"decorate it with @qn.func: `{function.__name__}`"
+        )
+    if isinstance(function, np.ufunc) or getattr(function, "__module__", "").split(".")[0] == "numpy":
+        return lowering.refuse.type(
+            node, f"`{name}` works on whole NumPy arrays", f"use the scalar function: `{_scalar_function(name)}`"
+        )
+    return lowering.refuse.type(
+        node, f"`{name}` cannot be called in a kernel", "use `math.…`, the functions of quernel, or a @qn.func"
+    )
+
+
+def _scalar_function(name: str) -> str:
+    last = name.rsplit(".", 1)[-1]
+    renamed = {"absolute": "abs", "minimum": "min", "maximum": "max", "abs": "abs", "arctan2": "math.atan2"}
+    return renamed.get(last, f"math.{last}")
+
+
+def _instead(group: str) -> str:
+    match group:
+        case "atomic":
+            return "let each thread write an element of its own, and combine them on the host"
+        case "random":
+            return "draw the numbers on the host and pass them as an array"
+        case "private":
+            return "use locals"
+        case "uniform":
+            return "leave the call out"
+        case _:
+            return "write the result of each thread into an array, and combine them with a second kernel"

@@ -1,0 +1,79 @@
+"""Conversions of values: what they meet in arithmetic, what they are assigned to, what they are cast to."""
+
+from __future__ import annotations
+
+from quernel.dtypes import DType, ScalarType, bool_, i64
+from quernel.ir import nodes
+from quernel.lang.constants import constant, converted, literal
+from quernel.lang.lowering import FunctionLowering
+from quernel.lang.promotion import kind_of
+from quernel.lang.refusals import Node
+from quernel.lang.values import Scalar
+
+__all__ = ["cast", "meeting", "stored", "to_index", "truth"]
+
+
+def meeting(lowering: FunctionLowering, value: Scalar, dtype: DType, node: Node) -> Scalar:
+    """`value` in the type that it takes where it meets another; the result is typed.
+
+    Raises:
+        KernelTypeError: a weak integer that does not fit.
+    """
+    lowering.check_fits(value, dtype, node)
+    return cast(lowering, value, dtype, node)
+
+
+def cast(lowering: FunctionLowering, value: Scalar, dtype: DType, node: Node) -> Scalar:
+    """`value` cast to `dtype`, by the language's cast rules: never refused."""
+    target = ScalarType(dtype)
+    if value.expr is None:
+        assert value.constant is not None
+        number = converted(value.constant, dtype)
+        return Scalar(target, literal(number, dtype, lowering.where(node)), number if not dtype.is_float else None)
+    if value.dtype is dtype:
+        known = value.constant
+        return Scalar(target, value.expr, known, has_load=value.has_load, depth=value.depth)
+    known = converted(value.constant, dtype) if value.constant is not None and not dtype.is_float else None
+    expr = nodes.Cast(operand=value.expr, type=dtype, loc=lowering.where(node))
+    return lowering.made(target, expr, node, value, constant=known)
+
+
+def stored(lowering: FunctionLowering, value: Scalar, element: DType, node: Node) -> nodes.Expr:
+    """`value` as it is stored into an element: integers wrap, floats round.
+
+    Raises:
+        KernelTypeError: a float into an integer, or a number into a bool.
+    """
+    if element.is_bool and not value.dtype.is_bool:
+        raise lowering.refuse.type(
+            node, f"a value of type {value.type} is stored into an array of bool", "write `bool(…)` or a comparison"
+        )
+    if value.dtype.is_float and not element.is_float:
+        raise lowering.refuse.type(
+            node,
+            f"a float ({value.type}) is stored into an array of {element}",
+            f"cast it, which truncates: `qn.{element}(…)`; or round it first: `qn.{element}(round(…))`",
+        )
+    return lowering.expr(cast(lowering, value, element, node), node)
+
+
+def truth(lowering: FunctionLowering, value: Scalar, node: Node) -> Scalar:
+    """Python's truth of a value: bools as they are, numbers where they are not zero."""
+    if value.dtype.is_bool:
+        return value
+    if value.constant is not None:
+        return constant(value.constant != 0)
+    return cast(lowering, value, bool_, node)
+
+
+def to_index(lowering: FunctionLowering, value: Scalar, node: Node, what: str) -> Scalar:
+    """An integer as i64, as indices and the ends of ranges are.
+
+    Raises:
+        KernelTypeError: it is no integer.
+    """
+    if not value.dtype.is_integer:
+        raise lowering.refuse.type(
+            node, f"{what} must be an integer, not {kind_of(value.dtype)} ({value.type})", "write `int(…)` round it"
+        )
+    return meeting(lowering, value, i64, node)

@@ -1,0 +1,523 @@
+"""Expressions: from nodes of `ast` to values, left to right, with short circuit.
+
+The IR evaluates every expression whole, so what must not be evaluated (the right side of `and`, one side of a
+conditional) becomes an `If` into a temporary as soon as it reads memory or makes a statement.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Callable
+from typing import Final
+
+from quernel.dtypes import DType, ScalarType, dtype_of
+from quernel.ir import nodes
+from quernel.lang.calls import call
+from quernel.lang.constants import compare_constants, constant
+from quernel.lang.conversions import meeting, to_index, truth
+from quernel.lang.lowering import FunctionLowering
+from quernel.lang.names import attribute, captured, find_name
+from quernel.lang.operators import binary, compare, unary
+from quernel.lang.promotion import join
+from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
+
+__all__ = ["condition", "evaluate", "evaluate_operands", "evaluate_statement_call", "place", "scalar"]
+
+_REFUSED: Final[dict[type[ast.expr], tuple[str, str]]] = {
+    ast.Lambda: ("a lambda", "write a @qn.func outside the kernel"),
+    ast.ListComp: ("a comprehension", "write a loop"),
+    ast.SetComp: ("a comprehension", "write a loop"),
+    ast.DictComp: ("a comprehension", "write a loop"),
+    ast.GeneratorExp: ("a generator expression", "write a loop"),
+    ast.List: ("a list", "use locals, or pass an array as an argument"),
+    ast.Dict: ("a dict", "pass the values as arguments"),
+    ast.Set: ("a set", "compare with each value: `x == 1 or x == 2`"),
+    ast.NamedExpr: ("an assignment within an expression (`:=`)", "assign on a line of its own"),
+    ast.Yield: ("`yield`", "write the values into an array"),
+    ast.YieldFrom: ("`yield from`", "write the values into an array"),
+    ast.Await: ("`await`", "wait on the host"),
+    ast.JoinedStr: ("an f-string", "format on the host"),
+    ast.Starred: ("`*` before an argument", "write the arguments one by one"),
+    ast.Slice: ("a slice", "index one element: `a[i]`; slice on the host before the launch"),
+}
+
+
+def evaluate(lowering: FunctionLowering, node: ast.expr) -> Value:
+    """The value of an expression.
+
+    Raises:
+        KernelSyntaxError: it has no meaning in a kernel.
+        KernelTypeError: its types do not fit.
+    """
+    value = _evaluate(lowering, node)
+    if value is None:
+        assert isinstance(node, ast.Call)
+        name = ast.unparse(node.func)
+        raise lowering.refuse.type(
+            node, f"`{name}` returns nothing, so the call has no value", f"let `{name}` return one, or call it alone"
+        )
+    return value
+
+
+def evaluate_statement_call(lowering: FunctionLowering, node: ast.Call) -> None:
+    """A call as a statement: its value, if any, is not used."""
+    _evaluate(lowering, node)
+
+
+def scalar(lowering: FunctionLowering, node: ast.expr, what: str = "this") -> Scalar:
+    """The value of an expression that must be a scalar.
+
+    Raises:
+        KernelTypeError: it is an array, a tuple or an object.
+    """
+    return as_scalar(lowering, evaluate(lowering, node), node, what)
+
+
+def as_scalar(lowering: FunctionLowering, value: Value, node: ast.expr, what: str = "this") -> Scalar:
+    """`value`, which must be a scalar.
+
+    Raises:
+        KernelTypeError: it is an array, a tuple or an object.
+    """
+    match value:
+        case Scalar():
+            return value
+        case ArrayValue(type=type_):
+            indices = ", ".join("ijkl"[: type_.ndim])
+            raise lowering.refuse.type(
+                node, f"{what} is a whole array ({type}); a thread works on one element", f"index it: `[{indices}]`"
+            )
+        case TupleValue(items):
+            raise lowering.refuse.type(
+                node, f"{what} is a tuple of {len(items)} values", "unpack it: `a, b = …`, or index it: `…[0]`"
+            )
+        case ObjectValue(value=held):
+            if held is None or isinstance(held, str):
+                raise lowering.refuse.type(node, f"{what} is {held!r}, not a number", "use a number")
+            raise lowering.refuse.type(
+                node,
+                f"{what} is {describe(value)}, of type {type_name(held)}, not a number",
+                "pass it as an argument, or use a number",
+            )
+
+
+def type_name(value: object) -> str:
+    """The name of a value's type."""
+    return type(value).__name__
+
+
+def evaluate_operands(lowering: FunctionLowering, operands: list[ast.expr]) -> list[Value]:
+    """The values of operands, evaluated from left to right; what precedes a call is read before it."""
+    values: list[Value] = []
+    marks: list[tuple[int, int]] = []
+    for operand in operands:
+        values.append(evaluate(lowering, operand))
+        marks.append(lowering.mark())
+    lowering.loads_before(values, marks, operands)
+    return values
+
+
+def _evaluate(lowering: FunctionLowering, node: ast.expr) -> Value | None:
+    with lowering.nested(node):
+        match node:
+            case ast.Constant():
+                return _literal(lowering, node)
+            case ast.Name():
+                return _name(lowering, node)
+            case ast.Attribute():
+                return _attribute(lowering, node)
+            case ast.Subscript():
+                return _subscript(lowering, node)
+            case ast.BinOp():
+                return _operators(lowering, node)
+            case ast.UnaryOp(op=ast.Not()):
+                return unary(lowering, ast.Not, condition(lowering, node.operand), node)
+            case ast.UnaryOp():
+                operand = scalar(lowering, node.operand, f"the operand `{ast.unparse(node.operand)}`")
+                return unary(lowering, type(node.op), operand, node)
+            case ast.Compare():
+                return _comparison(lowering, node)
+            case ast.BoolOp():
+                parts = [_thunk(lowering, part) for part in node.values]
+                return _short_circuit(lowering, node, isinstance(node.op, ast.And), parts)
+            case ast.IfExp():
+                return _conditional(lowering, node)
+            case ast.Call():
+                return _call(lowering, node)
+            case ast.Tuple():
+                return TupleValue(tuple(evaluate_operands(lowering, node.elts)))
+            case _:
+                what, fix = _REFUSED.get(type(node), (f"`{type(node).__name__}`", "write it another way"))
+                raise lowering.refuse.syntax(node, f"{what} has no meaning in a kernel", fix)
+
+
+def _literal(lowering: FunctionLowering, node: ast.Constant) -> Value:
+    value = node.value
+    if value is None or isinstance(value, str):
+        return ObjectValue(value)
+    if isinstance(value, bool | int | float):
+        return constant(value)
+    what = "a complex number" if isinstance(value, complex) else f"`{ast.unparse(node)}`"
+    raise lowering.refuse.syntax(node, f"{what} has no meaning in a kernel", "compute with two floats")
+
+
+def _name(lowering: FunctionLowering, node: ast.Name) -> Value:
+    name = node.id
+    scope = lowering.scope
+    if not scope.is_local(name):
+        is_found, value = find_name(lowering.function, name)
+        if not is_found:
+            raise lowering.refuse.type(node, f"the name `{name}` is not defined", "define it, or check the spelling")
+        return captured(lowering.refuse, node, name, value)
+    if scope.assigned is None or name not in scope.assigned:
+        raise lowering.refuse.type(
+            node,
+            f"`{name}` may be read here before it is assigned",
+            f"assign `{name}` before, on every way that leads here",
+        )
+    if name in scope.bound:
+        return scope.bound[name]
+    if not scope.is_variable(name):
+        return scope.parameters[name]
+    entry = scope.entries.get(name)
+    if entry is None:
+        return scope.parameters[name]
+    expr = nodes.Local(name=scope.ir_name(name), type=entry.type.dtype, loc=lowering.where(node))
+    return Scalar(entry.type, expr, origins=entry.origins)
+
+
+def _attribute(lowering: FunctionLowering, node: ast.Attribute) -> Value:
+    owner = evaluate(lowering, node.value)
+    match owner:
+        case ArrayValue():
+            return _array_attribute(lowering, node, owner)
+        case ObjectValue():
+            return attribute(lowering.refuse, node, owner, node.attr)
+        case Scalar() if node.attr == "dtype" and not owner.weak:
+            return ObjectValue(owner.dtype)
+        case _:
+            raise lowering.refuse.type(
+                node, f"{describe(owner)} has no attribute `{node.attr}` in a kernel", "write it as an expression"
+            )
+
+
+def _array_attribute(lowering: FunctionLowering, node: ast.Attribute, array: ArrayValue) -> Value:
+    ndim = array.type.ndim
+    assert ndim is not None
+    loc = lowering.where(node)
+    lengths = [
+        Scalar(ScalarType(dtype_of(int)), nodes.Shape(param=array.root.name, axis=axis, loc=loc))
+        for axis in range(ndim)
+    ]
+    match node.attr:
+        case "shape":
+            return TupleValue(tuple(lengths))
+        case "ndim":
+            return constant(ndim)
+        case "size":
+            size = lengths[0]
+            for length in lengths[1:]:
+                size = binary(lowering, ast.Mult, size, length, node)
+            return size
+        case "dtype":
+            return ObjectValue(array.type.element)
+        case _:
+            raise lowering.refuse.type(
+                node,
+                f"an array has no `.{node.attr}` in a kernel",
+                "use `.shape`, `.ndim`, `.size` or `.dtype`; prepare anything else before the launch",
+            )
+
+
+def _subscript(lowering: FunctionLowering, node: ast.Subscript) -> Value:
+    owner = evaluate(lowering, node.value)
+    match owner:
+        case ArrayValue():
+            where, has_load = place(lowering, node, owner)
+            assert isinstance(where.type, DType)
+            expr = nodes.Load(place=where, loc=lowering.where(node))
+            return Scalar(ScalarType(where.type), expr, has_load=True, depth=2 if not has_load else 3)
+        case TupleValue(items):
+            index = scalar(lowering, node.slice, "the index")
+            if not isinstance(index.constant, int) or isinstance(index.constant, bool):
+                raise lowering.refuse.type(
+                    node.slice, "a tuple is indexed by a constant integer", "write the index as a number"
+                )
+            if not -len(items) <= index.constant < len(items):
+                raise lowering.refuse.type(
+                    node.slice, f"index {index.constant} of a tuple of {len(items)}", "use an index within the tuple"
+                )
+            return items[index.constant]
+        case ObjectValue(value=type()) | ObjectValue(value=types.ModuleType()):
+            raise lowering.refuse.syntax(
+                node, f"`{ast.unparse(node)}` has no meaning in a kernel", "write types in the annotations only"
+            )
+        case _:
+            raise lowering.refuse.type(node, f"{describe(owner)} cannot be indexed", "index an array")
+
+
+def place(lowering: FunctionLowering, node: ast.Subscript, array: ArrayValue) -> tuple[nodes.Place, bool]:
+    """The element of `array` that `node` names, and whether its indices read memory.
+
+    Raises:
+        KernelTypeError: not one integer per axis, or a negative constant.
+        KernelSyntaxError: a slice, or an element type that the language does not have yet.
+    """
+    written = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+    for index in written:
+        if isinstance(index, ast.Slice):
+            raise lowering.refuse.syntax(node, "a slice has no meaning in a kernel", _REFUSED[ast.Slice][1])
+        if isinstance(index, ast.Constant) and index.value in (None, ...) and not isinstance(index.value, int):
+            raise lowering.refuse.syntax(
+                index, f"`{ast.unparse(index)}` in an index has no meaning in a kernel", "index every axis"
+            )
+    values = evaluate_operands(lowering, written)
+    if len(values) == 1 and isinstance(values[0], TupleValue):
+        values = list(values[0].items)
+        written = [node.slice] * len(values)
+    ndim = array.type.ndim
+    name = ast.unparse(node.value)
+    if len(values) != ndim:
+        indices = ", ".join(f"i{axis}" for axis in range(ndim or 0)) if ndim != 1 else "i"
+        raise lowering.refuse.type(
+            node,
+            f"`{name}` has {_counted(ndim or 0, 'axis', 'axes')} ({array.type}) and is indexed with {len(values)}",
+            f"give one index per axis: `{name}[{indices}]`",
+        )
+    indices_ir = []
+    has_load = False
+    for axis, (value, at) in enumerate(zip(values, written, strict=True)):
+        held = as_scalar(lowering, value, at, f"the index `{ast.unparse(at)}`")
+        along = to_index(lowering, held, at, f"an index of `{name}`")
+        if isinstance(along.constant, int) and along.constant < 0:
+            raise lowering.refuse.type(
+                at,
+                f"the index {along.constant} of `{name}` is negative, and indices do not wrap in a kernel",
+                f"count from the end yourself: `{name}.shape[{axis}] - {-along.constant}`",
+            )
+        indices_ir.append(lowering.expr(along, at))
+        has_load = has_load or along.has_load
+    element = lowering.supported(array.type.element, node, "elements")
+    return nodes.Place(root=array.root, indices=tuple(indices_ir), type=element, loc=lowering.where(node)), has_load
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _operators(lowering: FunctionLowering, node: ast.BinOp) -> Scalar:
+    """A chain of operators, walked down its left side without recursion."""
+    chain = [node]
+    while isinstance(chain[-1].left, ast.BinOp):
+        chain.append(chain[-1].left)
+    innermost = chain[-1]
+    result = scalar(lowering, innermost.left, f"`{ast.unparse(innermost.left)}`")
+    for operation in reversed(chain):
+        values: list[Value] = [result]
+        marks = [lowering.mark()]
+        right = scalar(lowering, operation.right, f"`{_short(operation.right)}`")
+        lowering.loads_before(values, marks, [operation.right])
+        left = values[0]
+        assert isinstance(left, Scalar)
+        result = binary(lowering, type(operation.op), left, right, operation)
+    return result
+
+
+def _short(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 40 else text[:37] + "…"
+
+
+# --- what is evaluated only sometimes ---------------------------------------------------------------------------------
+
+Thunk = Callable[[], Scalar]
+
+
+def _thunk(lowering: FunctionLowering, node: ast.expr) -> Thunk:
+    return lambda: scalar(lowering, node, f"`{_short(node)}`")
+
+
+def condition(lowering: FunctionLowering, node: ast.expr) -> Scalar:
+    """The truth of an expression, as a bool."""
+    if isinstance(node, ast.BoolOp):
+        with lowering.nested(node):
+            parts: list[Thunk] = [_condition_thunk(lowering, part) for part in node.values]
+            return _short_circuit(lowering, node, isinstance(node.op, ast.And), parts)
+    value = evaluate(lowering, node)
+    if isinstance(value, ObjectValue) and (value.value is None or isinstance(value.value, str)):
+        return constant(bool(value.value))
+    return truth(lowering, as_scalar(lowering, value, node, f"the condition `{_short(node)}`"), node)
+
+
+def _condition_thunk(lowering: FunctionLowering, node: ast.expr) -> Thunk:
+    return lambda: condition(lowering, node)
+
+
+def _short_circuit(lowering: FunctionLowering, node: ast.expr, is_and: bool, parts: list[Thunk]) -> Scalar:
+    """`and` or `or`: the first part that decides, else the last; nothing behind the deciding one is evaluated."""
+    result = parts[0]()
+    for part in parts[1:]:
+        if result.constant is not None:
+            if bool(result.constant) is not is_and:
+                return result
+            result = part()
+            continue
+        with lowering.new_block() as body:
+            right = part()
+        result = _chosen_by_itself(lowering, node, is_and, result, right, body)
+    return result
+
+
+def _chosen_by_itself(
+    lowering: FunctionLowering, node: ast.expr, is_and: bool, left: Scalar, right: Scalar, body: list[nodes.Stmt]
+) -> Scalar:
+    if left.dtype.is_bool and right.dtype.is_bool:
+        goes_on = left
+        left = constant(not is_and)
+    else:
+        left = lowering.leaf(left, node)
+        goes_on = truth(lowering, left, node)
+    if not is_and:
+        return _either(lowering, node, goes_on, left, [], right, body)
+    return _either(lowering, node, goes_on, right, body, left, [])
+
+
+def _conditional(lowering: FunctionLowering, node: ast.IfExp) -> Value:
+    test = condition(lowering, node.test)
+    if test.constant is not None:
+        return evaluate(lowering, node.body if test.constant else node.orelse)
+    with lowering.new_block() as then_body:
+        then = scalar(lowering, node.body, f"`{_short(node.body)}`")
+    with lowering.new_block() as other_body:
+        other = scalar(lowering, node.orelse, f"`{_short(node.orelse)}`")
+    return _either(lowering, node, test, then, then_body, other, other_body)
+
+
+def _either(
+    lowering: FunctionLowering,
+    node: ast.expr,
+    test: Scalar,
+    then: Scalar,
+    then_body: list[nodes.Stmt],
+    other: Scalar,
+    other_body: list[nodes.Stmt],
+) -> Scalar:
+    """One of two values: a `Select` where both may be evaluated, else an `If` into a temporary."""
+    type_ = join(then.type, other.type)
+    if type_ is None:
+        raise lowering.refuse.type(
+            node,
+            f"this is {then.type} on one side and {other.type} on the other",
+            "cast one side to the type of the other",
+        )
+    assert isinstance(type_.dtype, DType)
+    loc = lowering.where(node)
+    is_plain = not (then_body or other_body or then.has_load or other.has_load)
+    if is_plain:
+        a = meeting(lowering, then, type_.dtype, node)
+        b = meeting(lowering, other, type_.dtype, node)
+        expr = nodes.Select(
+            condition=lowering.expr(test, node),
+            then=lowering.expr(a, node),
+            otherwise=lowering.expr(b, node),
+            loc=loc,
+        )
+        return lowering.made(type_, expr, node, test, a, b)
+    name = lowering.scope.temporary(type_.dtype)
+    bodies = []
+    for value, body in ((then, then_body), (other, other_body)):
+        with lowering.new_block() as assignment:
+            converted = meeting(lowering, value, type_.dtype, node)
+            assignment.append(nodes.Assign(name=name, value=lowering.expr(converted, node), loc=loc))
+        bodies.append((*body, *assignment))
+    lowering.emit(nodes.If(condition=lowering.expr(test, node), then=bodies[0], otherwise=bodies[1], loc=loc))
+    return Scalar(type_, nodes.Local(name=name, type=type_.dtype, loc=loc))
+
+
+def _comparison(lowering: FunctionLowering, node: ast.Compare) -> Scalar:
+    """A comparison, or a chain of them joined by `and` in which each operand is evaluated once."""
+    operands = [node.left, *node.comparators]
+    for op in node.ops:
+        if isinstance(op, ast.In | ast.NotIn):
+            raise lowering.refuse.syntax(
+                node, "`in` has no meaning in a kernel", "compare with each value: `x == 1 or x == 2`"
+            )
+    if len(node.ops) == 1:
+        left, right = evaluate_operands(lowering, operands)
+        return _compared(lowering, node, type(node.ops[0]), left, right)
+    held: list[Value] = [evaluate(lowering, operands[0])]
+
+    def link(index: int) -> Thunk:
+        def compare_next() -> Scalar:
+            right_node = operands[index + 1]
+            values = [held[0]]
+            marks = [lowering.mark()]
+            right = evaluate(lowering, right_node)
+            lowering.loads_before(values, marks, [operands[index]])
+            if isinstance(right, Scalar) and index + 1 < len(node.ops):
+                right = lowering.leaf(right, right_node)
+            held[0] = right
+            return _compared(lowering, node, type(node.ops[index]), values[0], right)
+
+        return compare_next
+
+    return _short_circuit(lowering, node, True, [link(index) for index in range(len(node.ops))])
+
+
+def _compared(lowering: FunctionLowering, node: ast.Compare, op: type[ast.cmpop], left: Value, right: Value) -> Scalar:
+    if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
+        return _compared_objects(lowering, node, op, left, right)
+    if op in (ast.Is, ast.IsNot):
+        raise lowering.refuse.syntax(node, "`is` between values has no meaning in a kernel", "write `==` or `!=`")
+    a = as_scalar(lowering, left, node, f"the left side of `{_short(node)}`")
+    b = as_scalar(lowering, right, node, f"the right side of `{_short(node)}`")
+    return compare(lowering, op, a, b, node)
+
+
+def _compared_objects(
+    lowering: FunctionLowering, node: ast.Compare, op: type[ast.cmpop], left: Value, right: Value
+) -> Scalar:
+    """A comparison with a string, a type, an enum member or `None`: decided when the kernel is compiled."""
+    sides = []
+    for value in (left, right):
+        match value:
+            case ObjectValue(value=held):
+                sides.append(held)
+            case Scalar(constant=known) if known is not None:
+                sides.append(known)
+            case _ if op in (ast.Is, ast.IsNot, ast.Eq, ast.NotEq) and None in sides + _held(right):
+                sides.append(NotImplemented)
+            case _:
+                raise lowering.refuse.type(
+                    node,
+                    f"{describe(left)} and {describe(right)} cannot be compared in a kernel",
+                    "compare numbers, or constants known when the kernel is compiled",
+                )
+    if op not in (ast.Eq, ast.NotEq, ast.Is, ast.IsNot):
+        raise lowering.refuse.type(
+            node, f"{describe(left)} and {describe(right)} have no order in a kernel", "write `==` or `!=`"
+        )
+    return constant(compare_constants(op, sides[0], sides[1]))
+
+
+def _held(value: Value) -> list[object]:
+    return [value.value] if isinstance(value, ObjectValue) else []
+
+
+def _call(lowering: FunctionLowering, node: ast.Call) -> Value | None:
+    function = evaluate(lowering, node.func)
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise lowering.refuse.syntax(
+                keyword, "`**` before an argument has no meaning in a kernel", "write the arguments one by one"
+            )
+    written = [*node.args, *(keyword.value for keyword in node.keywords)]
+    values = evaluate_operands(lowering, written)
+    arguments = values[: len(node.args)]
+    named = dict(zip((keyword.arg or "" for keyword in node.keywords), values[len(node.args) :], strict=True))
+    if isinstance(function, ObjectValue):
+        return call(lowering, node, function.value, arguments, named)
+    raise lowering.refuse.type(
+        node, f"`{_short(node.func)}` is {describe(function)} and cannot be called", "call a function"
+    )

@@ -1,0 +1,231 @@
+"""The state of lowering one function: its scope, the block being written, and what every step needs of both."""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol
+
+from quernel.dtypes import DType, ScalarType, VectorType, bf16, f16, i64
+from quernel.geometry import LaunchForm
+from quernel.intrinsics import DeviceFunction
+from quernel.ir import nodes
+from quernel.lang.constants import literal
+from quernel.lang.refusals import Node, Refusals
+from quernel.lang.scope import Entry, LoopFrame, Scope
+from quernel.lang.values import Number, Scalar, TupleValue, Value
+from quernel.locations import Location
+
+__all__ = ["MAX_NESTING", "FunctionLowering", "Unit"]
+
+MAX_NESTING: Final = 100
+_MAX_DEPTH: Final = 40
+"""Expressions that nest deeper are split by a temporary, so that no later stage needs a deep stack."""
+_LEAVES: Final = (nodes.Const, nodes.Local, nodes.Param, nodes.ThreadIndex, nodes.Shape)
+
+
+class Unit(Protocol):
+    """The module being made, as the lowering of a function sees it."""
+
+    form: LaunchForm
+    ndim: int
+
+    def call(
+        self, lowering: FunctionLowering, node: ast.Call, function: DeviceFunction, arguments: dict[str, Value]
+    ) -> Value | None:
+        """Emits a call of the function specialized to its arguments; its value, or `None` if it returns nothing."""
+
+
+class FunctionLowering:
+    """One pass over the body of one function.
+
+    Attributes:
+        unit: the module being made.
+        function: the live function, for the meaning of its names.
+        refuse: makes its errors.
+        scope: its names.
+        frames: the names of the functions that lead here, the kernel first.
+        is_kernel: whether this is the kernel itself.
+        loops: the loops around the statement being lowered, the innermost last.
+        results: what is known of the values returned; `None` before the first `return`.
+        bounds: the least and greatest value that each weak integer parameter may have.
+        num_calls: how many calls were emitted; tells whether an operand's evaluation made one.
+    """
+
+    def __init__(
+        self,
+        unit: Unit,
+        function: types.FunctionType,
+        refuse: Refusals,
+        scope: Scope,
+        frames: tuple[str, ...],
+        results: list[Entry] | None,
+        *,
+        is_kernel: bool,
+    ) -> None:
+        self.unit = unit
+        self.function = function
+        self.refuse = refuse
+        self.scope = scope
+        self.frames = frames
+        self.is_kernel = is_kernel
+        self.loops: list[LoopFrame] = []
+        self.results = results
+        self.returns_nothing_at: Node | None = None
+        self.bounds: dict[str, tuple[int, int]] = {}
+        self.num_calls = 0
+        self._nesting = 0
+        self._blocks: list[list[nodes.Stmt]] = [[]]
+
+    # --- writing ---
+
+    @property
+    def block(self) -> list[nodes.Stmt]:
+        """The statements of the block being written."""
+        return self._blocks[-1]
+
+    def emit(self, statement: nodes.Stmt) -> None:
+        """Appends a statement to the block being written."""
+        self._blocks[-1].append(statement)
+
+    def open_block(self) -> None:
+        """Begins a block that `close_block` ends."""
+        self._blocks.append([])
+
+    def close_block(self) -> list[nodes.Stmt]:
+        """The block that `open_block` began."""
+        return self._blocks.pop()
+
+    @contextmanager
+    def new_block(self) -> Iterator[list[nodes.Stmt]]:
+        """A block of its own, for the body of a statement."""
+        body: list[nodes.Stmt] = []
+        self._blocks.append(body)
+        try:
+            yield body
+        finally:
+            self._blocks.pop()
+
+    @contextmanager
+    def nested(self, node: Node) -> Iterator[None]:
+        """Counts one level of nesting of the source.
+
+        Raises:
+            KernelSyntaxError: the source nests too deep.
+        """
+        self._nesting += 1
+        if self._nesting > MAX_NESTING:
+            raise self.refuse.syntax(
+                node, f"this nests more than {MAX_NESTING} levels deep", "take parts of it into locals or a @qn.func"
+            )
+        try:
+            yield
+        finally:
+            self._nesting -= 1
+
+    def where(self, node: Node) -> Location:
+        """Where `node` stands."""
+        return self.refuse.where(node)
+
+    # --- values ---
+
+    def expr(self, value: Scalar, node: Node) -> nodes.Expr:
+        """The IR of a value in its own type.
+
+        Raises:
+            KernelTypeError: a constant integer beyond i64.
+        """
+        if value.expr is not None:
+            return value.expr
+        assert value.constant is not None
+        self.check_fits(value, value.dtype, node)
+        return literal(value.constant, value.dtype, self.where(node))
+
+    def check_fits(self, value: Scalar, dtype: DType, node: Node) -> None:
+        """Makes sure that a weak integer fits the integer type it takes; a weak parameter is left to the launcher.
+
+        Raises:
+            KernelTypeError: a constant that does not fit.
+        """
+        if not (value.weak and value.dtype.is_integer and dtype.is_integer):
+            return
+        if isinstance(value.constant, int) and not dtype.min <= value.constant <= dtype.max:
+            raise self.refuse.type(
+                node,
+                f"{_shortened(value.constant)} does not fit {dtype}, which it takes here",
+                f"cast the other value to a wider type, or write qn.{dtype}({_shortened(value.constant)}) to wrap",
+            )
+        if dtype is not i64:
+            for name in value.origins:
+                low, high = self.bounds.get(name, (i64.min, i64.max))
+                self.bounds[name] = max(low, dtype.min), min(high, dtype.max)
+
+    def made(
+        self, type_: ScalarType, expr: nodes.Expr, node: Node, *parts: Scalar, constant: Number | None = None
+    ) -> Scalar:
+        """A value made of `parts`; through a temporary where its IR would nest too deep."""
+        depth = 1 + max((part.depth for part in parts), default=0)
+        value = Scalar(type_, expr, constant, has_load=any(part.has_load for part in parts), depth=depth)
+        return self.held(value, node) if depth > _MAX_DEPTH else value
+
+    def held(self, value: Scalar, node: Node) -> Scalar:
+        """The value in a temporary."""
+        expr = self.expr(value, node)
+        name = self.scope.temporary(value.type.dtype)
+        loc = self.where(node)
+        self.emit(nodes.Assign(name=name, value=expr, loc=loc))
+        local = nodes.Local(name=name, type=value.type.dtype, loc=loc)
+        return Scalar(value.type, local, value.constant, value.origins)
+
+    def leaf(self, value: Scalar, node: Node) -> Scalar:
+        """The value in a form that may be written several times: a constant, name or index, else a temporary."""
+        if value.expr is None or isinstance(value.expr, _LEAVES):
+            return value
+        return self.held(value, node)
+
+    def loads_before(self, values: list[Value], marks: list[tuple[int, int]], nodes_: list[ast.expr]) -> None:
+        """Takes what was read before a later operand's call to temporaries, so that operands act from left to right.
+
+        `marks` holds, for each value, the length of the block and the number of calls when it had been evaluated.
+        """
+        for index in reversed(range(len(values))):
+            position, num_calls = marks[index]
+            if num_calls == self.num_calls:
+                continue
+            with self.new_block() as taken:
+                values[index] = self._without_loads(values[index], nodes_[index])
+            self.block[position:position] = taken
+
+    def _without_loads(self, value: Value, node: Node) -> Value:
+        match value:
+            case Scalar(has_load=True):
+                return self.held(value, node)
+            case TupleValue(items):
+                return TupleValue(tuple(self._without_loads(item, node) for item in items))
+            case _:
+                return value
+
+    def mark(self) -> tuple[int, int]:
+        """Where the block stands now, for `loads_before`."""
+        return len(self.block), self.num_calls
+
+    # --- types ---
+
+    def supported(self, type_: object, node: Node, what: str) -> DType:
+        """`type` as a scalar type that the language has.
+
+        Raises:
+            KernelSyntaxError: 16-bit floats, vectors and structs, which it does not have yet.
+        """
+        if isinstance(type_, DType) and type_ not in (f16, bf16):
+            return type_
+        if isinstance(type_, DType):
+            raise self.refuse.later(node, f"{what} of type {type} are", "use f32")
+        named = "vectors" if isinstance(type_, VectorType) else "structs"
+        raise self.refuse.later(node, f"{what} of {type} ({named}) are", "use one array or value per component")
+
+
+def _shortened(value: int) -> str:
+    return str(value) if abs(value) < 1 << 128 else f"an integer of {value.bit_length()} bits"

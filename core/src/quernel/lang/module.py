@@ -1,0 +1,349 @@
+"""Modules: the kernel and the device functions that it reaches, each lowered until the types of its locals stand.
+
+A body is lowered again and again, each time with the types of the locals that the time before ended with, until they
+stay the same. Types only grow, so a few passes do.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Mapping
+
+import attrs
+
+from quernel.dtypes import ArrayType, DType, ParameterType, ScalarType, i64
+from quernel.geometry import LaunchForm
+from quernel.intrinsics import DeviceFunction
+from quernel.ir import nodes
+from quernel.ir.nodes import ArrayRef, Call, Expr, Function, Kernel, Module, Parameter, Root, RootKind
+from quernel.ir.walk import walk_statements
+from quernel.lang.annotations import declared_type, fits_declaration
+from quernel.lang.assignments import assign_name
+from quernel.lang.conversions import cast
+from quernel.lang.lowering import FunctionLowering
+from quernel.lang.names import captured
+from quernel.lang.refusals import Refusals
+from quernel.lang.scope import Entry, Scope, stored_names
+from quernel.lang.source import Source, read_source
+from quernel.lang.statements import lower_body
+from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
+from quernel.options import KernelOptions
+
+__all__ = ["KernelUnit"]
+
+_MAX_PASSES = 100
+
+
+@attrs.frozen(eq=False)
+class _Lowered:
+    """A function's body, lowered: its variables, statements, results and the bounds of its weak parameters."""
+
+    locals: tuple[nodes.LocalVariable, ...]
+    body: tuple[nodes.Stmt, ...]
+    results: tuple[Entry, ...]
+    bounds: Mapping[str, tuple[int, int]]
+
+
+@attrs.frozen(eq=False)
+class _Specialized:
+    """A device function for the types and constants of one kind of call."""
+
+    function: Function
+    results: tuple[ScalarType, ...]
+
+
+class KernelUnit:
+    """One kernel on its way into a module."""
+
+    def __init__(self, form: LaunchForm, block: tuple[int, ...], options: KernelOptions) -> None:
+        self.form = form
+        self.ndim = len(block)
+        self.storable = True
+        self._block = block
+        self._options = options
+        self._specialized: dict[object, _Specialized] = {}
+        self._names: set[str] = set()
+        self._kept: list[object] = []
+        self._in_progress: list[types.FunctionType] = []
+
+    def lower_kernel(
+        self,
+        function: types.FunctionType,
+        name: str,
+        parameter_types: Mapping[str, ParameterType],
+        constants: Mapping[str, object],
+    ) -> Module:
+        """The module of a kernel whose every parameter has a type or a constant."""
+        source = self._read(function)
+        refuse = Refusals(source)
+        self._names.add(name)
+        values: dict[str, Value] = {}
+        params = []
+        for argument in _parameters(refuse):
+            if argument.arg in constants:
+                values[argument.arg] = captured(refuse, argument, argument.arg, constants[argument.arg])
+                continue
+            type_ = parameter_types[argument.arg]
+            values[argument.arg] = _parameter_value(refuse, argument, type_)
+            params.append((argument, type_))
+        self._in_progress.append(function)
+        lowered = self._lower(function, refuse, values, (name,), is_kernel=True)
+        self._in_progress.pop()
+        kernel = Kernel(
+            name=name,
+            form=self.form,
+            block=self._block,
+            params=tuple(_parameter(refuse, argument, type_, lowered) for argument, type_ in params),
+            locals=lowered.locals,
+            body=lowered.body,
+            options=self._options,
+            loc=refuse.where(source.definition),
+        )
+        return Module(kernel=kernel, functions=self._reached(kernel))
+
+    # --- device functions ---
+
+    def call(
+        self, lowering: FunctionLowering, node: ast.Call, function: DeviceFunction, arguments: dict[str, Value]
+    ) -> Value | None:
+        """Emits a call of `function`, specialized to its arguments."""
+        plain = function.__quernel_function__
+        for name, value in arguments.items():
+            arguments[name] = self._as_declared(lowering, node, plain, name, value)
+        if any(active is plain for active in self._in_progress):
+            first = next(index for index, active in enumerate(self._in_progress) if active is plain)
+            cycle = " → ".join([*(active.__name__ for active in self._in_progress[first:]), plain.__name__])
+            raise lowering.refuse.syntax(node, f"recursion has no meaning in a kernel: {cycle}", "write it as a loop")
+        key = (id(plain), tuple(_key(value) for value in arguments.values()))
+        specialized = self._specialized.get(key)
+        if specialized is None:
+            self._kept.append((plain, dict(arguments)))
+            specialized = self._specialize(lowering, node, plain, arguments)
+            self._specialized[key] = specialized
+        return self._emit_call(lowering, node, specialized, arguments)
+
+    def _as_declared(
+        self, lowering: FunctionLowering, node: ast.Call, function: types.FunctionType, name: str, value: Value
+    ) -> Value:
+        declared = declared_type(function, name)
+        if declared is None:
+            return value
+        if isinstance(declared, DType) and isinstance(value, Scalar):
+            lowering.supported(declared, node, "parameters")
+            if (declared.is_float == value.dtype.is_float and declared.is_bool == value.dtype.is_bool) or (
+                value.dtype.is_integer and declared.is_float
+            ):
+                lowering.check_fits(value, declared, node)
+                return cast(lowering, value, declared, node)
+        elif fits_declaration(value, declared):
+            return value
+        raise lowering.refuse.type(
+            node,
+            f"`{name}` of `{function.__name__}` is declared {declared}, and the argument is {describe(value)}",
+            "cast the argument, or leave the annotation out",
+        )
+
+    def _specialize(
+        self,
+        lowering: FunctionLowering,
+        node: ast.Call,
+        function: types.FunctionType,
+        arguments: dict[str, Value],
+    ) -> _Specialized:
+        shown = ", ".join(f"{name}: {describe(value)}" for name, value in arguments.items())
+        called = f"in {function.__name__}({shown}), called at {lowering.where(node)}"
+        refuse = Refusals(self._read(function), (called, *lowering.refuse.chain))
+        values: dict[str, Value] = {}
+        params: list[tuple[ast.arg, ParameterType]] = []
+        for argument in _parameters(refuse):
+            value = arguments[argument.arg]
+            match value:
+                case Scalar(constant=None, type=type_) | ArrayValue(type=type_):
+                    values[argument.arg] = _parameter_value(refuse, argument, type_)
+                    params.append((argument, type_))
+                case Scalar():
+                    values[argument.arg] = Scalar(value.type, constant=value.constant)
+                case _:
+                    values[argument.arg] = value
+        name = self._unique_name(function.__name__)
+        self._in_progress.append(function)
+        frames = (*lowering.frames, function.__name__)
+        lowered = self._lower(function, refuse, values, frames, is_kernel=False)
+        self._in_progress.pop()
+        made = Function(
+            name=name,
+            params=tuple(_parameter(refuse, argument, type_, lowered) for argument, type_ in params),
+            results=tuple(entry.type.dtype for entry in lowered.results),
+            locals=lowered.locals,
+            body=lowered.body,
+            loc=refuse.where(refuse.source.definition),
+        )
+        return _Specialized(made, tuple(entry.type for entry in lowered.results))
+
+    def _emit_call(
+        self, lowering: FunctionLowering, node: ast.Call, specialized: _Specialized, arguments: dict[str, Value]
+    ) -> Value | None:
+        loc = lowering.where(node)
+        handed: list[Expr | ArrayRef] = []
+        for param in specialized.function.params:
+            value = arguments[param.name]
+            if isinstance(value, ArrayValue):
+                handed.append(ArrayRef(root=value.root, type=value.type, loc=loc))
+                continue
+            assert isinstance(value, Scalar)
+            handed.append(lowering.expr(value, node))
+            for origin in value.origins if param.bounds is not None else ():
+                assert param.bounds is not None
+                low, high = lowering.bounds.get(origin, (i64.min, i64.max))
+                lowering.bounds[origin] = max(low, param.bounds[0]), min(high, param.bounds[1])
+        results = [lowering.scope.temporary(type_.dtype) for type_ in specialized.results]
+        lowering.emit(
+            Call(results=tuple(results), function=specialized.function.name, arguments=tuple(handed), loc=loc)
+        )
+        lowering.num_calls += 1
+        values = tuple(
+            Scalar(type_, nodes.Local(name=result, type=type_.dtype, loc=loc))
+            for result, type_ in zip(results, specialized.results, strict=True)
+        )
+        if not values:
+            return None
+        return values[0] if len(values) == 1 else TupleValue(values)
+
+    def _unique_name(self, stem: str) -> str:
+        name, number = stem, 1
+        while name in self._names:
+            number += 1
+            name = f"{stem}_{number}"
+        self._names.add(name)
+        return name
+
+    def _reached(self, kernel: Kernel) -> tuple[Function, ...]:
+        """The functions that the kernel calls, directly or not, in the order of their first call."""
+        by_name = {specialized.function.name: specialized.function for specialized in self._specialized.values()}
+        reached: dict[str, Function] = {}
+        pending = _called(kernel.body)
+        while pending:
+            name = pending.pop(0)
+            if name not in reached:
+                reached[name] = by_name[name]
+                pending = [*_called(by_name[name].body), *pending]
+        return tuple(reached.values())
+
+    # --- bodies ---
+
+    def _read(self, function: types.FunctionType) -> Source:
+        source = read_source(function)
+        self.storable = self.storable and source.storable
+        return source
+
+    def _lower(
+        self,
+        function: types.FunctionType,
+        refuse: Refusals,
+        values: dict[str, Value],
+        frames: tuple[str, ...],
+        *,
+        is_kernel: bool,
+    ) -> _Lowered:
+        definition = refuse.source.definition
+        stores = stored_names(definition)
+        entries: dict[str, Entry] = {}
+        results: list[Entry] | None = None
+        for _ in range(_MAX_PASSES):
+            scope = Scope(values, stores, entries)
+            lowering = FunctionLowering(self, function, refuse, scope, frames, results, is_kernel=is_kernel)
+            _copy_assigned_parameters(lowering, definition)
+            lower_body(lowering, definition.body)
+            results = lowering.results
+            if not scope.changed:
+                break
+        _check_ends(lowering, definition)
+        return _Lowered(scope.variables(), tuple(lowering.block), tuple(results or ()), lowering.bounds)
+
+
+def _parameters(refuse: Refusals) -> list[ast.arg]:
+    """The parameters of a function, in order."""
+    arguments = refuse.source.definition.args
+    for extra, stars in ((arguments.vararg, "*"), (arguments.kwarg, "**")):
+        if extra is not None:
+            raise refuse.syntax(
+                extra, f"a parameter `{stars}{extra.arg}` has no meaning in a kernel", "name each parameter"
+            )
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+
+def _parameter_value(refuse: Refusals, argument: ast.arg, type_: ParameterType) -> Value:
+    name = argument.arg
+    if isinstance(type_, ArrayType):
+        _require_supported(refuse, argument, type_.element)
+        return ArrayValue(Root(RootKind.PARAM, name), type_)
+    _require_supported(refuse, argument, type_.dtype)
+    expr = nodes.Param(name=name, type=type_.dtype, loc=refuse.where(argument))
+    assert isinstance(type_.dtype, DType)
+    origins = frozenset([name]) if type_.weak and type_.dtype.is_integer else frozenset()
+    return Scalar(type_, expr, origins=origins)
+
+
+def _require_supported(refuse: Refusals, argument: ast.arg, type_: object) -> None:
+    if not isinstance(type_, DType):
+        raise refuse.later(argument, f"parameters of {type} are", "pass one array or value per component")
+    if type_.is_float and type_.bits == 16:
+        raise refuse.later(argument, f"parameters of type {type} are", "convert them to f32 on the host")
+
+
+def _parameter(refuse: Refusals, argument: ast.arg, type_: ParameterType, lowered: _Lowered) -> Parameter:
+    bounds = lowered.bounds.get(argument.arg)
+    if bounds is not None and bounds[0] > bounds[1]:
+        raise refuse.type(
+            argument, f"no integer fits every type that `{argument.arg}` meets", "cast it where it is used"
+        )
+    return Parameter(name=argument.arg, type=type_, bounds=bounds, loc=refuse.where(argument))
+
+
+def _copy_assigned_parameters(lowering: FunctionLowering, definition: ast.FunctionDef) -> None:
+    """Parameters are never assigned in the IR: those that are in the source start as locals of their value."""
+    for name, value in lowering.scope.parameters.items():
+        if name in lowering.scope.stores and isinstance(value, Scalar):
+            arguments = definition.args
+            node = next(
+                argument
+                for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+                if argument.arg == name
+            )
+            assign_name(lowering, node, name, value, node)
+
+
+def _check_ends(lowering: FunctionLowering, definition: ast.FunctionDef) -> None:
+    """Every way through a function that returns values must return them."""
+    if not lowering.results:
+        return
+    node = lowering.returns_nothing_at
+    if node is None and lowering.scope.assigned is not None:
+        node = definition.body[-1]
+    if node is not None:
+        raise lowering.refuse.type(
+            node,
+            f"`{definition.name}` returns a value in line {lowering.results[0].loc.line}, and nothing on this way",
+            "return a value on every way through the function",
+        )
+
+
+def _called(body: tuple[nodes.Stmt, ...]) -> list[str]:
+    return [statement.function for statement in walk_statements(body) if isinstance(statement, Call)]
+
+
+def _key(value: Value) -> object:
+    """What distinguishes one specialization from another, for one argument."""
+    match value:
+        case Scalar(constant=None):
+            return ("scalar", value.type)
+        case Scalar(constant=known):
+            assert known is not None
+            return ("constant", value.type, float(known).hex() if isinstance(known, float) else known)
+        case ArrayValue():
+            return ("array", value.type)
+        case TupleValue(items):
+            return ("tuple", tuple(_key(item) for item in items))
+        case ObjectValue(value=held):
+            return ("object", id(held))

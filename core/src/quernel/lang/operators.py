@@ -1,0 +1,343 @@
+"""Operators on scalars: arithmetic by the promotion rules, comparison by mathematical value."""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+from quernel.dtypes import DType, ScalarType, bool_, f64, i32, i64, u64
+from quernel.ir import nodes
+from quernel.ir.nodes import BinaryOp, CompareOp, MathFunction, UnaryOp
+from quernel.lang import promotion
+from quernel.lang.constants import compare_constants, constant, converted, fold, literal
+from quernel.lang.conversions import cast, meeting, truth
+from quernel.lang.lowering import FunctionLowering
+from quernel.lang.refusals import Node
+from quernel.lang.values import Number, Scalar
+
+__all__ = ["SYMBOLS", "binary", "common_type", "compare", "power", "unary"]
+
+SYMBOLS: Final[dict[type[ast.operator], str]] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+    ast.MatMult: "@",
+}
+
+_ARITHMETIC: Final[dict[type[ast.operator], BinaryOp]] = {
+    ast.Add: BinaryOp.ADD,
+    ast.Sub: BinaryOp.SUB,
+    ast.Mult: BinaryOp.MUL,
+    ast.Div: BinaryOp.DIV,
+    ast.FloorDiv: BinaryOp.FLOORDIV,
+    ast.Mod: BinaryOp.MOD,
+}
+_BITWISE: Final[dict[type[ast.operator], BinaryOp]] = {
+    ast.BitAnd: BinaryOp.AND,
+    ast.BitOr: BinaryOp.OR,
+    ast.BitXor: BinaryOp.XOR,
+}
+_SHIFT: Final[dict[type[ast.operator], BinaryOp]] = {ast.LShift: BinaryOp.SHL, ast.RShift: BinaryOp.SHR}
+_COMPARE: Final[dict[type[ast.cmpop], CompareOp]] = {
+    ast.Eq: CompareOp.EQ,
+    ast.NotEq: CompareOp.NE,
+    ast.Lt: CompareOp.LT,
+    ast.LtE: CompareOp.LE,
+    ast.Gt: CompareOp.GT,
+    ast.GtE: CompareOp.GE,
+}
+_HOLDS_FOR_LESS: Final = frozenset({CompareOp.NE, CompareOp.LT, CompareOp.LE})
+_HOLDS_FOR_GREATER: Final = frozenset({CompareOp.NE, CompareOp.GT, CompareOp.GE})
+
+
+def common_type(lowering: FunctionLowering, left: Scalar, right: Scalar, node: Node) -> ScalarType:
+    """The type in which arithmetic on both computes.
+
+    Raises:
+        KernelTypeError: u64 with a typed signed integer.
+    """
+    found = promotion.arithmetic(left.type, right.type)
+    if found is None:
+        raise _signed_with_u64(lowering, left, right, node)
+    return found
+
+
+def _signed_with_u64(lowering: FunctionLowering, left: Scalar, right: Scalar, node: Node) -> Exception:
+    signed = right if left.dtype is u64 else left
+    return lowering.refuse.type(
+        node,
+        f"u64 and {signed.dtype} have no common integer type",
+        f"cast one of them: `qn.u64(…)` of the {signed.dtype}, or `qn.i64(…)` of the u64",
+    )
+
+
+def binary(lowering: FunctionLowering, op: type[ast.operator], left: Scalar, right: Scalar, node: Node) -> Scalar:
+    """`left op right`.
+
+    Raises:
+        KernelTypeError: the operator is not defined on these types.
+    """
+    folded = _folded(op, left, right)
+    if folded is not None:
+        return folded
+    if op is ast.Pow:
+        return power(lowering, left, right, node)
+    if op in _SHIFT:
+        return _shift(lowering, _SHIFT[op], left, right, node)
+    if op in _BITWISE:
+        return _bitwise(lowering, op, left, right, node)
+    if op not in _ARITHMETIC:
+        raise lowering.refuse.type(
+            node, f"the operator `{SYMBOLS[op]}` is not defined on scalars", "write the sums of products as loops"
+        )
+    target = common_type(lowering, left, right, node)
+    if op is ast.Div and not _dtype(target).is_float:
+        target = ScalarType(f64, target.weak)
+    return _applied(lowering, _ARITHMETIC[op], left, right, target, node)
+
+
+def _dtype(of: ScalarType) -> DType:
+    assert isinstance(of.dtype, DType)
+    return of.dtype
+
+
+def _applied(
+    lowering: FunctionLowering, op: BinaryOp, left: Scalar, right: Scalar, target: ScalarType, node: Node
+) -> Scalar:
+    dtype = _dtype(target)
+    a = meeting(lowering, left, dtype, node)
+    b = meeting(lowering, right, dtype, node)
+    expr = nodes.Binary(op=op, left=lowering.expr(a, node), right=lowering.expr(b, node), loc=lowering.where(node))
+    return lowering.made(target, expr, node, a, b)
+
+
+def _folded(op: type[ast.operator], left: Scalar, right: Scalar) -> Scalar | None:
+    """The operator on two constants, if it can be computed now: Python's value, or a typed integer's."""
+    if left.constant is None or right.constant is None or op is ast.MatMult:
+        return None
+    if (op in _BITWISE or op in _SHIFT) and (left.dtype.is_float or right.dtype.is_float):
+        return None
+    typed = [side for side in (left, right) if not side.weak and not side.dtype.is_bool]
+    if any(side.dtype.is_float for side in typed):
+        return None
+    if not typed:
+        value = fold(op, left.constant, right.constant)
+        return constant(value) if value is not None else None
+    if op is ast.Div or op in _SHIFT or left.dtype.is_float or right.dtype.is_float:
+        return None
+    target = promotion.bitwise(left.type, right.type) if op in _BITWISE else promotion.arithmetic(left.type, right.type)
+    if target is None or any(side.weak and not _fits(side.constant, _dtype(target)) for side in (left, right)):
+        return None
+    value = fold(op, left.constant, right.constant)
+    return Scalar(target, constant=converted(value, _dtype(target))) if value is not None else None
+
+
+def _fits(value: Number | None, dtype: DType) -> bool:
+    return value is not None and dtype.min <= value <= dtype.max
+
+
+def _bitwise(lowering: FunctionLowering, op: type[ast.operator], left: Scalar, right: Scalar, node: Node) -> Scalar:
+    for side in (left, right):
+        if side.dtype.is_float:
+            raise lowering.refuse.type(
+                node,
+                f"the operator `{SYMBOLS[op]}` takes integers and bools, not {side.type}",
+                "cast with `int(…)`, or look at the bits with `qn.bitcast(…)`",
+            )
+    target = promotion.bitwise(left.type, right.type)
+    if target is None:
+        raise _signed_with_u64(lowering, left, right, node)
+    return _applied(lowering, _BITWISE[op], left, right, target, node)
+
+
+def _shift(lowering: FunctionLowering, op: BinaryOp, left: Scalar, right: Scalar, node: Node) -> Scalar:
+    """A shift, in the type of its left side; a weak left side takes the type of the count."""
+    for side in (left, right):
+        if side.dtype.is_float:
+            raise lowering.refuse.type(
+                node, f"a shift takes integers, not {side.type}", "cast with `int(…)`, or multiply by a power of two"
+            )
+    if left.weak and not right.weak:
+        target = ScalarType(promotion.widened(right.dtype))
+    else:
+        target = ScalarType(promotion.widened(left.dtype), left.weak)
+    dtype = _dtype(target)
+    value = meeting(lowering, left, dtype, node)
+    count = _shift_count(lowering, right, dtype, node)
+    expr = nodes.Binary(
+        op=op, left=lowering.expr(value, node), right=lowering.expr(count, node), loc=lowering.where(node)
+    )
+    return lowering.made(target, expr, node, value, count)
+
+
+def _shift_count(lowering: FunctionLowering, count: Scalar, dtype: DType, node: Node) -> Scalar:
+    """The count of a shift of `dtype`, brought between 0 and the width where its own type is not the same."""
+    if count.constant is not None:
+        return cast(lowering, constant(int(min(max(count.constant, 0), dtype.bits))), dtype, node)
+    own = promotion.widened(count.dtype)
+    held = cast(lowering, count, own, node)
+    if own is dtype:
+        return held
+    loc = lowering.where(node)
+    expr = lowering.expr(held, node)
+    if own.is_signed:
+        expr = nodes.Binary(op=BinaryOp.MAX, left=expr, right=literal(0, own, loc), loc=loc)
+    expr = nodes.Binary(op=BinaryOp.MIN, left=expr, right=literal(dtype.bits, own, loc), loc=loc)
+    limited = lowering.made(ScalarType(own), expr, node, held)
+    return cast(lowering, limited, dtype, node)
+
+
+def power(lowering: FunctionLowering, base: Scalar, exponent: Scalar, node: Node) -> Scalar:
+    """`base ** exponent`; a square is a product.
+
+    Raises:
+        KernelTypeError: an integer to a power that may be negative.
+    """
+    target = common_type(lowering, base, exponent, node)
+    if _dtype(target).is_float:
+        if exponent.constant == 2 and exponent.weak:
+            square = lowering.leaf(meeting(lowering, base, _dtype(target), node), node)
+            expr = lowering.expr(square, node)
+            product = nodes.Binary(op=BinaryOp.MUL, left=expr, right=expr, loc=lowering.where(node))
+            return lowering.made(target, product, node, square)
+        a = meeting(lowering, base, _dtype(target), node)
+        b = meeting(lowering, exponent, _dtype(target), node)
+        operands = lowering.expr(a, node), lowering.expr(b, node)
+        powered = nodes.Math(
+            function=MathFunction.POW, operands=operands, type=_dtype(target), loc=lowering.where(node)
+        )
+        return lowering.made(target, powered, node, a, b)
+    known = exponent.constant
+    if known is not None and known < 0:
+        raise lowering.refuse.type(
+            node, f"an integer to the negative power {known}", "make the base a float: `float(x) ** …`"
+        )
+    if known is None and exponent.dtype.is_signed:
+        raise lowering.refuse.type(
+            node,
+            f"an integer to the power of a signed {exponent.dtype}, which may be negative",
+            "make the base a float, or the exponent unsigned: `qn.u32(…)`",
+        )
+    return _applied(lowering, BinaryOp.POW, base, exponent, target, node)
+
+
+def unary(lowering: FunctionLowering, op: type[ast.unaryop], operand: Scalar, node: Node) -> Scalar:
+    """`+x`, `-x`, `~x` or `not x`.
+
+    Raises:
+        KernelTypeError: `~` of a float or a bool.
+    """
+    if op is ast.Not:
+        return _negated(lowering, truth(lowering, operand, node), node)
+    if op is ast.Invert and not operand.dtype.is_integer:
+        fix = "write `not x`" if operand.dtype.is_bool else "look at the bits with `qn.bitcast(…)`"
+        raise lowering.refuse.type(node, f"the operator `~` takes integers, not {operand.type}", fix)
+    if operand.constant is not None and (operand.weak or operand.dtype.is_bool):
+        number = operand.constant
+        return constant(+number if op is ast.UAdd else -number if op is ast.USub else ~int(number))
+    dtype = operand.dtype if op is ast.Invert else promotion.widened(operand.dtype)
+    target = ScalarType(dtype, operand.weak)
+    value = cast(lowering, operand, dtype, node) if operand.dtype is not dtype else operand
+    if op is ast.UAdd:
+        return Scalar(target, value.expr, value.constant, operand.origins, value.has_load, value.depth)
+    known = None
+    if value.constant is not None and not dtype.is_float:
+        known = converted(-value.constant if op is ast.USub else ~int(value.constant), dtype)
+    expr = nodes.Unary(
+        op=UnaryOp.NEG if op is ast.USub else UnaryOp.INVERT,
+        operand=lowering.expr(value, node),
+        loc=lowering.where(node),
+    )
+    return lowering.made(target, expr, node, value, constant=known)
+
+
+def _negated(lowering: FunctionLowering, value: Scalar, node: Node) -> Scalar:
+    if value.constant is not None:
+        return constant(not value.constant)
+    expr = nodes.Unary(op=UnaryOp.NOT, operand=lowering.expr(value, node), loc=lowering.where(node))
+    return lowering.made(ScalarType(bool_), expr, node, value)
+
+
+# --- comparison -------------------------------------------------------------------------------------------------------
+
+
+def compare(lowering: FunctionLowering, op: type[ast.cmpop], left: Scalar, right: Scalar, node: Node) -> Scalar:
+    """`left op right` by mathematical value; never refused.
+
+    A weak float takes the float type that it meets. Integers of up to 16 bits compare with floats exactly in the
+    floats' type, those of 32 bits in f64; 64-bit ones are rounded to f64.
+    """
+    typed_floats = [side for side in (left, right) if side.dtype.is_float and not side.weak]
+    if left.constant is not None and right.constant is not None and not typed_floats:
+        return constant(compare_constants(op, left.constant, right.constant))
+    if left.dtype.is_float or right.dtype.is_float:
+        dtype = _float_to_compare_in(left, right)
+        return _compared(lowering, _COMPARE[op], left, right, dtype, node)
+    return _compare_integers(lowering, _COMPARE[op], left, right, node)
+
+
+def _float_to_compare_in(left: Scalar, right: Scalar) -> DType:
+    floats = [side for side in (left, right) if side.dtype.is_float]
+    if len(floats) == 2:
+        return _dtype(promotion.arithmetic(left.type, right.type) or ScalarType(f64))
+    dtype = floats[0].dtype
+    integer = right if floats[0] is left else left
+    if integer.constant is not None and integer.weak:
+        exact = abs(integer.constant) < 1 << 1000 and converted(integer.constant, dtype) == integer.constant
+    else:
+        exact = integer.dtype.is_bool or integer.dtype.bits <= 16
+    return dtype if exact else f64
+
+
+def _compared(
+    lowering: FunctionLowering, op: CompareOp, left: Scalar, right: Scalar, dtype: DType, node: Node
+) -> Scalar:
+    a = cast(lowering, left, dtype, node)
+    b = cast(lowering, right, dtype, node)
+    expr = nodes.Compare(op=op, left=lowering.expr(a, node), right=lowering.expr(b, node), loc=lowering.where(node))
+    return lowering.made(ScalarType(bool_), expr, node, a, b)
+
+
+def _compare_integers(lowering: FunctionLowering, op: CompareOp, left: Scalar, right: Scalar, node: Node) -> Scalar:
+    if left.dtype.is_bool and right.dtype.is_bool:
+        dtype = bool_ if op in (CompareOp.EQ, CompareOp.NE) else i32
+        return _compared(lowering, op, left, right, dtype, node)
+    for known, other in ((left, right), (right, left)):
+        if known.constant is None or not known.weak:
+            continue
+        dtype = i32 if other.dtype.is_bool else other.dtype
+        if dtype.min <= known.constant <= dtype.max:
+            return _compared(lowering, op, left, right, dtype, node)
+        left_is_less = (known.constant < dtype.min) == (known is left)
+        return constant(op in (_HOLDS_FOR_LESS if left_is_less else _HOLDS_FOR_GREATER))
+    common = promotion.holding_both(left.dtype, right.dtype)
+    if common is not None:
+        return _compared(lowering, op, left, right, common, node)
+    return _compare_mixed(lowering, op, left, right, node)
+
+
+def _compare_mixed(lowering: FunctionLowering, op: CompareOp, left: Scalar, right: Scalar, node: Node) -> Scalar:
+    """u64 with a signed integer: a negative one is less than any u64, the others compare as u64."""
+    loc = lowering.where(node)
+    left, right = lowering.leaf(left, node), lowering.leaf(right, node)
+    signed = right if left.dtype is u64 else left
+    wide = cast(lowering, signed, i64, node)
+    is_negative = nodes.Compare(op=CompareOp.LT, left=lowering.expr(wide, node), right=literal(0, i64, loc), loc=loc)
+    holds = op in (_HOLDS_FOR_LESS if signed is left else _HOLDS_FOR_GREATER)
+    as_unsigned = _compared(lowering, op, left, right, u64, node)
+    expr = nodes.Select(
+        condition=is_negative,
+        then=literal(holds, bool_, loc),
+        otherwise=lowering.expr(as_unsigned, node),
+        loc=loc,
+    )
+    return lowering.made(ScalarType(bool_), expr, node, wide, as_unsigned)

@@ -1,0 +1,130 @@
+"""The locals of one function: their types, found by joining assignments, and where they are surely assigned."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable
+
+import attrs
+
+from quernel.dtypes import ScalarType, ValueType
+from quernel.ir import nodes
+from quernel.lang.promotion import join
+from quernel.lang.values import Value
+from quernel.locations import Location
+
+__all__ = ["Entry", "LoopFrame", "Scope", "meet", "stored_names"]
+
+
+@attrs.frozen
+class Entry:
+    """What is known of a local, or of a result, from the assignments seen so far.
+
+    Attributes:
+        type: the join of their types.
+        loc: the assignment that last changed it.
+        origins: weak parameters whose very value it may hold.
+    """
+
+    type: ScalarType
+    loc: Location
+    origins: frozenset[str] = frozenset()
+
+    def joined(self, type_: ScalarType, loc: Location, origins: frozenset[str]) -> Entry | None:
+        """This entry after one more assignment; `None` if the types do not join."""
+        joined = join(self.type, type_)
+        if joined is None:
+            return None
+        return Entry(joined, self.loc if joined == self.type else loc, self.origins | origins)
+
+
+@attrs.define
+class LoopFrame:
+    """The loop around the statements being lowered, and the names surely assigned where they leave it early."""
+
+    unrolled: bool = False
+    breaks: list[frozenset[str]] = attrs.field(factory=list)
+    continues: list[frozenset[str]] = attrs.field(factory=list)
+
+
+def meet(states: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
+    """The names assigned on all ways that arrive; `None` if no way does."""
+    arriving = [state for state in states if state is not None]
+    return frozenset.intersection(*arriving) if arriving else None
+
+
+def stored_names(definition: ast.FunctionDef) -> Counter[str]:
+    """How often each name is assigned in the body of a function."""
+    return Counter(
+        node.id
+        for statement in definition.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del)
+    )
+
+
+class Scope:
+    """The names of one function while its body is lowered once.
+
+    Attributes:
+        parameters: the parameters' values.
+        stores: how often each name is assigned.
+        entries: what is known of each local, kept from pass to pass until nothing changes.
+        bound: locals that are known when the kernel is compiled: arrays, objects, variables of unrolled loops.
+        assigned: the names surely assigned here; `None` where no way arrives.
+    """
+
+    def __init__(self, parameters: dict[str, Value], stores: Counter[str], entries: dict[str, Entry]) -> None:
+        self.parameters = parameters
+        self.stores = stores
+        self.entries = entries
+        self.bound: dict[str, Value] = {}
+        self.assigned: frozenset[str] | None = frozenset(parameters)
+        self.changed = False
+        self._taken = {*parameters, *stores}
+        self._ir_names: dict[str, str] = {}
+        self._temporaries: list[nodes.LocalVariable] = []
+        self._num_temporaries = 0
+
+    def is_local(self, name: str) -> bool:
+        """Whether `name` is a local or parameter, as Python scopes it."""
+        return name in self._taken
+
+    def is_variable(self, name: str) -> bool:
+        """Whether `name` is held in a variable, rather than a parameter that is never assigned."""
+        return name in self.stores
+
+    def ir_name(self, name: str) -> str:
+        """The name of the variable that holds the local `name`: another one where a parameter is assigned to."""
+        found = self._ir_names.get(name)
+        if found is None:
+            found = self._fresh(name) if name in self.parameters else name
+            self._ir_names[name] = found
+        return found
+
+    def temporary(self, type_: ValueType) -> str:
+        """A new variable of `type`."""
+        name = self._fresh("t")
+        self._temporaries.append(nodes.LocalVariable(name=name, type=type_))
+        return name
+
+    def is_temporary(self, name: str) -> bool:
+        """Whether `name` is a variable that only one expression reads."""
+        return any(variable.name == name for variable in self._temporaries)
+
+    def variables(self) -> tuple[nodes.LocalVariable, ...]:
+        """Every variable, once."""
+        named = [
+            nodes.LocalVariable(name=self.ir_name(name), type=entry.type.dtype)
+            for name, entry in self.entries.items()
+            if name in self._ir_names
+        ]
+        return (*named, *self._temporaries)
+
+    def _fresh(self, stem: str) -> str:
+        while True:
+            self._num_temporaries += 1
+            name = f"{stem}_{self._num_temporaries}"
+            if name not in self._taken:
+                return name

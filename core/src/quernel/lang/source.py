@@ -1,0 +1,167 @@
+"""Where a live function's source is, read and parsed, and proved to be what Python runs.
+
+The IR comes from the file, the identity of a kernel from the loaded code. Both must speak of the same text, so the file
+is compiled in memory and the function's code object compared with the loaded one, structurally.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import functools
+import linecache
+import types
+from collections.abc import Iterator
+
+import attrs
+
+from quernel.errors import KernelSyntaxError
+from quernel.locations import Location
+
+__all__ = ["Source", "read_source"]
+
+_FUTURE_FLAGS = functools.reduce(
+    lambda mask, name: mask | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
+)
+_DOCSTRING_FLAG = 0x4000000  # CO_HAS_DOCSTRING, Python 3.13
+
+
+@attrs.frozen(eq=False)
+class Source:
+    """The source of one function.
+
+    Attributes:
+        file: the path, or the name under which `linecache` holds the text.
+        definition: the `def` statement.
+        lines: the lines of the file.
+        storable: whether what is compiled from it may be kept; not where pytest rewrote the code that runs.
+    """
+
+    file: str
+    definition: ast.FunctionDef
+    lines: tuple[str, ...]
+    storable: bool = True
+
+    def location(self, node: ast.stmt | ast.expr | ast.arg | ast.keyword | ast.excepthandler) -> Location:
+        """Where `node` stands, in characters (`ast` counts bytes)."""
+        end_line = node.end_lineno or node.lineno
+        end = node.end_col_offset if node.end_col_offset is not None else node.col_offset
+        return Location(
+            self.file,
+            node.lineno,
+            self._characters(node.lineno, node.col_offset),
+            end_line,
+            self._characters(end_line, end),
+        )
+
+    def line(self, number: int) -> str | None:
+        """The text of a line, 1-based."""
+        return self.lines[number - 1] if 1 <= number <= len(self.lines) else None
+
+    def _characters(self, line: int, num_bytes: int) -> int:
+        text = self.line(line) or ""
+        return num_bytes if text.isascii() else len(text.encode()[:num_bytes].decode(errors="ignore"))
+
+
+def read_source(function: types.FunctionType) -> Source:
+    """The source of `function`.
+
+    Raises:
+        KernelSyntaxError: it is a lambda, a coroutine or a generator; its source cannot be found; or the file changed
+            since it was imported.
+    """
+    code = function.__code__
+    where = Location(code.co_filename, code.co_firstlineno)
+    if code.co_name == "<lambda>":
+        raise KernelSyntaxError("a lambda cannot be a kernel or device function", where=where, fix="write it with def")
+    linecache.checkcache(code.co_filename)
+    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    if not text:
+        raise KernelSyntaxError(
+            f"the source of {code.co_qualname} cannot be read from {code.co_filename}",
+            where=where,
+            fix="keep the function in a .py file or a notebook cell, or register the text that is executed in "
+            "linecache.cache",
+        )
+    changed = KernelSyntaxError(
+        f"{code.co_filename} changed since it was imported: {code.co_qualname} is not what runs any more",
+        where=where,
+        fix="restart Python, or import the module anew",
+    )
+    try:
+        tree, module_code = _compiled(text, code.co_filename, code.co_flags & _FUTURE_FLAGS)
+    except (SyntaxError, ValueError):
+        raise changed from None
+    found = sorted(
+        (candidate for candidate in _code_objects(module_code) if candidate.co_qualname == code.co_qualname),
+        key=lambda candidate: abs(candidate.co_firstlineno - code.co_firstlineno),
+    )
+    match = next((candidate for candidate in found if _shape(candidate) == _shape(code)), None)
+    storable = match is not None
+    if match is None and found and _is_rewritten_by_pytest(function):
+        match = found[0]
+    definition = _definition(tree, match) if match is not None else None
+    if definition is None:
+        raise changed
+    return Source(code.co_filename, definition, tuple(text.splitlines(keepends=True)), storable)
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled(text: str, file: str, flags: int) -> tuple[ast.Module, types.CodeType]:
+    tree = ast.parse(text, file)
+    try:
+        return tree, compile(text, file, "exec", flags=flags, dont_inherit=True)
+    except SyntaxError:
+        # A notebook cell may await at its top level.
+        flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        return tree, compile(text, file, "exec", flags=flags, dont_inherit=True)
+
+
+def _code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
+    pending = [code]
+    while pending:
+        current = pending.pop()
+        yield current
+        pending.extend(constant for constant in current.co_consts if isinstance(constant, types.CodeType))
+
+
+def _shape(code: types.CodeType) -> tuple[object, ...]:
+    """What two code objects share if they are the same code; lines and file apart, and the docstring."""
+    names = code.co_varnames, code.co_names, code.co_freevars, code.co_cellvars
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
+    flags = code.co_flags & ~_DOCSTRING_FLAG
+    consts = [_constant_shape(constant) for constant in code.co_consts]
+    if consts and isinstance(code.co_consts[0], str):
+        consts[0] = ("first",)
+    return code.co_code, code.co_exceptiontable, flags, names, counts, tuple(consts)
+
+
+def _constant_shape(constant: object) -> tuple[object, ...]:
+    match constant:
+        case types.CodeType():
+            return ("code", constant.co_name, *_shape(constant))
+        case tuple():
+            return ("tuple", *(_constant_shape(item) for item in constant))
+        case frozenset():
+            return ("frozenset", frozenset(_constant_shape(item) for item in constant))
+        case float():
+            return ("float", constant.hex())
+        case complex():
+            return ("complex", constant.real.hex(), constant.imag.hex())
+        case _:
+            return (type(constant).__name__, constant)
+
+
+def _is_rewritten_by_pytest(function: types.FunctionType) -> bool:
+    loader = function.__globals__.get("__loader__")
+    return type(loader).__module__ == "_pytest.assertion.rewrite"
+
+
+def _definition(tree: ast.Module, code: types.CodeType) -> ast.FunctionDef | None:
+    """The `def` of `code`: the one on its first line (that of its first decorator) with its name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
+            if first == code.co_firstlineno:
+                return node
+    return None
