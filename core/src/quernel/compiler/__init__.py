@@ -1,1 +1,106 @@
-"""Compiling and loading: the two halves, definitions, the loader and its records."""
+"""The two halves of a backend, and the loader that makes kernels of what they do.
+
+Names are imported when they are first used, so that a warm start loads only what it needs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quernel.compiler.arguments import ArgumentPacker, argument_slots, header_parameters
+    from quernel.compiler.artifacts import Artifact, ArtifactHeader, ArtifactId, HeaderParameter, Slot, SlotKind
+    from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
+    from quernel.compiler.halves import ArtifactCompiler, CompilationTarget, Compiler, LaunchFacts, Signature
+    from quernel.compiler.job import JobResult, run_job
+    from quernel.compiler.kernels import Kernels
+    from quernel.compiler.loader import KernelLoader, LoadedKernel
+    from quernel.compiler.persistent import PersistentTarget
+    from quernel.compiler.recording import CompilationRecording
+    from quernel.errors import CompilationError
+    from quernel.identity import BuildId, KernelCacheKey, build_id_hash
+    from quernel.store import (
+        ArtifactStore,
+        CompilationBatchRecord,
+        CompilationOutcome,
+        CompilationRecord,
+        StoreNames,
+        compilation_store,
+        store_compiled,
+    )
+
+__all__ = [
+    "ArgumentPacker",
+    "Artifact",
+    "ArtifactCompiler",
+    "ArtifactHeader",
+    "ArtifactId",
+    "ArtifactStore",
+    "BuildId",
+    "CompilationBatchRecord",
+    "CompilationError",
+    "CompilationOutcome",
+    "CompilationRecord",
+    "CompilationRecording",
+    "CompilationTarget",
+    "Compiler",
+    "ForeignSource",
+    "HeaderParameter",
+    "JobResult",
+    "KernelCacheKey",
+    "KernelDefinition",
+    "KernelLoader",
+    "Kernels",
+    "LaunchFacts",
+    "LoadedKernel",
+    "PersistentTarget",
+    "Signature",
+    "Slot",
+    "SlotKind",
+    "Specialization",
+    "StoreNames",
+    "argument_slots",
+    "build_id_hash",
+    "compilation_store",
+    "header_parameters",
+    "run_job",
+    "store_compiled",
+]
+
+_NAMES = {
+    "quernel.compiler.arguments": ("ArgumentPacker", "argument_slots", "header_parameters"),
+    "quernel.compiler.artifacts": ("Artifact", "ArtifactHeader", "ArtifactId", "HeaderParameter", "Slot", "SlotKind"),
+    "quernel.compiler.definition": ("ForeignSource", "KernelDefinition", "Specialization"),
+    "quernel.compiler.halves": ("ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Signature"),
+    "quernel.compiler.job": ("JobResult", "run_job"),
+    "quernel.compiler.kernels": ("Kernels",),
+    "quernel.compiler.loader": ("KernelLoader", "LoadedKernel"),
+    "quernel.compiler.persistent": ("PersistentTarget",),
+    "quernel.compiler.recording": ("CompilationRecording",),
+    "quernel.errors": ("CompilationError",),
+    "quernel.identity": ("BuildId", "KernelCacheKey", "build_id_hash"),
+    "quernel.store": (
+        "ArtifactStore",
+        "CompilationBatchRecord",
+        "CompilationOutcome",
+        "CompilationRecord",
+        "StoreNames",
+        "compilation_store",
+        "store_compiled",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -158,8 +158,16 @@ class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
         """
 
     def drop(self, id: ArtifactId[VariantT]) -> None:  # noqa: A002
-        """Forgets a kept artifact that the device refused."""
+        """Forgets a kept artifact that the device refused.
+
+        Raises:
+            StoreError: the store still holds it; the loader warns once and goes on.
+        """
         return None
+
+    def why_missed(self, id: ArtifactId[VariantT]) -> tuple[str, ...]:  # noqa: A002
+        """The parts in which the kernel differs from the kept ones of its name, for the record of a miss."""
+        return ()
 
     def header(self, artifact: ArtifactT) -> ArtifactHeader:
         """The artifact's header. The default reads its attribute `header`."""

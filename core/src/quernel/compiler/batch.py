@@ -1,0 +1,294 @@
+"""One batch: from ids to loaded kernels in six steps, driven by the thread that asked for it.
+
+`GuardedTarget` takes the target lock for one method at a time; nothing here holds a lock while it waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from quernel.compiler.inflight import Found, Job, JobState, LoadedKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
+
+    from quernel.compiler.guarded_target import GuardedTarget
+    from quernel.compiler.job import JobResult, JobStage
+    from quernel.compiler.stages import JobStep
+    from quernel.compiler.tables import LoaderTables
+    from quernel.settings import RecordsLevel
+    from quernel.store import CompilationBatchRecord, CompilationRecord, Environment
+
+__all__ = ["Batch", "RecordSink"]
+
+_log = logging.getLogger("quernel.compiler")
+
+
+class RecordSink(Protocol):
+    """Takes the records of a closed batch. Called without any lock; MUST NOT load or launch; its errors are logged."""
+
+    def __call__(
+        self,
+        environment: Environment | None,
+        records: Sequence[CompilationRecord],
+        batch: CompilationBatchRecord,
+        level: RecordsLevel,
+    ) -> object:
+        """`level` is how much is to be kept, as the caller's settings said; never `off`."""
+        ...
+
+
+class Batch:
+    """Drives jobs of one environment to their ends. The thread that calls `run` owns them."""
+
+    def __init__(
+        self,
+        jobs: list[Job],
+        *,
+        tables: LoaderTables,
+        target: GuardedTarget[Any, Any, Any],
+        environment: Environment | None,
+        workers: Executor | None,
+        records: RecordSink,
+        level: RecordsLevel,
+    ) -> None:
+        self._jobs = jobs
+        self._tables = tables
+        self._target = target
+        self._compiler = target.target.compiler
+        self._environment = environment
+        self._given_workers = workers
+        self._records = records
+        self._level = level
+        self._num_workers = 0
+        self._persists = False
+
+    def run(self) -> None:
+        """Settles every job; failures are theirs. Raises only what interrupts the thread."""
+        started_ns, start_ns = time.time_ns(), time.perf_counter_ns()
+        for job in self._jobs:
+            job.started_ns = started_ns
+            job.duration_ns = -start_ns
+        unanswered = self._look_up()
+        while unanswered:
+            self._compile(unanswered)
+            unanswered = [job for job in unanswered if not self._land(job)]
+            unanswered = [job for job in unanswered if job.leader is None]
+        self._follow()
+        self._close(started_ns, time.perf_counter_ns() - start_ns)
+
+    # --- step 1: by id ------------------------------------------------------------------------------------------------
+
+    def _look_up(self) -> list[Job]:
+        """Asks the store for each job in order, then loads the hits; what is left has to be compiled."""
+        for job in self._jobs:
+            try:
+                artifact = self._target.stored(self._environment, job.id)
+            except Exception as error:
+                job.fail(error)
+            else:
+                if artifact is not None:
+                    job.answer(Found.STORED, artifact, from_store=True)
+        missed = [job for job in self._jobs if not (job.is_answered and self._land(job))]
+        if missed:
+            self._persists = self._target.persists(self._environment)
+            if self._persists and self._level != "off":
+                for job in missed:
+                    job.why_missed = job.why_missed or self._target.why_missed(self._environment, job.id)
+        return missed
+
+    # --- steps 2 to 4: by IR, by source, by compiling -----------------------------------------------------------------
+
+    def _compile(self, jobs: list[Job]) -> None:
+        """Takes each job as far as an artifact, a failure or a leader to wait for."""
+        from quernel.compiler import executors
+
+        steps = [step for job in jobs if (step := self._next_step(job)) is not None]
+        executor, is_local = self._executor(len(steps))
+        if executor is None:
+            self._num_workers = max(self._num_workers, 1)
+            executors.run_inline(steps, self._advance)
+        else:
+            size = getattr(executor, "_max_workers", None) or executors.num_cores()
+            self._num_workers = max(self._num_workers, min(size, len(steps)))
+            executors.run_on(executor, steps, self._advance, is_local=is_local)
+
+    def _executor(self, num_steps: int) -> tuple[Executor | None, bool]:
+        """Where to run, and whether its workers are threads of this process; `None` for the calling thread."""
+        from quernel.compiler.executors import compilation_threads
+
+        if self._given_workers is not None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            return self._given_workers, isinstance(self._given_workers, ThreadPoolExecutor)
+        return (compilation_threads() if num_steps > 1 else None), True
+
+    def _next_step(self, job: Job) -> JobStep | None:
+        """What a worker has to do next for a job, if anything; the store is asked first where it can answer."""
+        from quernel.compiler.stages import JobStep
+
+        try:
+            stage = None if job.is_answered else self._next_stage(job)
+        except Exception as error:
+            job.fail(error)
+            return None
+        return None if stage is None else JobStep(self._compiler, job, stage, self._level == "full")
+
+    def _next_stage(self, job: Job) -> JobStage | None:
+        from quernel.compiler.job import JobStage
+
+        if job.is_fresh:
+            return JobStage.COMPILE
+        if job.lowered is not None:
+            self._seek_by_source(job)
+            return None if job.is_answered else JobStage.FINALIZE
+        if not job.is_expanded and job.definition.foreign is None:
+            return JobStage.EXPAND
+        if job.ir_key is not None:
+            self._seek_by_ir(job)
+            if job.is_answered:
+                return None
+        return JobStage.LOWER if self._persists and job.is_storable else JobStage.COMPILE
+
+    def _seek_by_ir(self, job: Job) -> None:
+        """Finds a leader of equal IR, or becomes it and asks the store, then what is loaded."""
+        assert job.ir_key is not None
+        job.leader = self._tables.lead(job, job.ir_key)
+        if job.leader is None:
+            artifact = self._target.stored_for_ir(self._environment, job.ir_key) if self._persists else None
+            if artifact is not None:
+                job.answer(Found.IR, artifact, from_store=True)
+            else:
+                job.shared = self._tables.loaded_for_ir(job)
+                if job.shared is not None:
+                    job.answer(Found.IR, None)
+
+    def _seek_by_source(self, job: Job) -> None:
+        """Finds a leader of an equal source, or becomes it and asks the store."""
+        assert job.source is not None
+        job.leader = self._tables.lead(job, job.source)
+        if job.leader is None:
+            artifact = self._target.stored_for_source(self._environment, job.source)
+            if artifact is not None:
+                job.answer(Found.SOURCE, artifact, from_store=True)
+
+    def _advance(self, step: JobStep, result: object) -> JobStep | None:
+        """Takes a worker's result; what has to be done next for the same job."""
+        from quernel.compiler.job import checked_result
+
+        job = step.job
+        try:
+            self._absorb(job, checked_result(self._compiler, result, job.name))
+        except Exception as error:
+            job.fail(error)
+        return self._next_step(job)
+
+    def _absorb(self, job: Job, result: JobResult) -> None:
+        from quernel.identity import ir_key
+
+        for level, line in result.log_lines:
+            _log.log(level, "%s: %s", job.name, line)
+        if job.recording is None:
+            job.recording = result.recording
+        else:
+            job.recording.absorb(result.recording)
+        job.worker = result.worker
+        if result.failure is not None:
+            job.fail(result.failure)
+            return
+        if result.ir_digest is not None:
+            job.is_expanded = True
+            job.is_storable = result.is_storable
+            if result.is_storable:
+                job.ir_key = ir_key(result.ir_digest, job.id.variant, self._compiler.build_id)
+        job.source = result.source if result.source is not None else job.source
+        job.lowered = result.lowered
+        if result.artifact is not None:
+            job.answer(Found.MADE, result.artifact)
+
+    # --- step 5: onto the device --------------------------------------------------------------------------------------
+
+    def _land(self, job: Job) -> bool:
+        """Loads, stores and settles an answered job; `False`: it has a leader, or has to be compiled after all."""
+        if job.leader is not None:
+            return False
+        if job.failure is None:
+            try:
+                if not self._load(job):
+                    return False
+            except Exception as error:
+                job.fail(error)
+        job.duration_ns += time.perf_counter_ns()
+        if job.failure is None and job.found is Found.MADE:
+            _log_compiled(job, self._compiler.target_info)
+        self._tables.settle(job, JobState.LOADED if job.failure is None else JobState.FAILED)
+        return True
+
+    def _load(self, job: Job) -> bool:
+        """Loads the artifact, then keeps it unless it was kept under this id; `False`: a kept one was refused."""
+        try:
+            shared = job.shared = job.shared or self._target.load(self._environment, job.id, job.artifact)
+        except Exception as refusal:
+            if not job.is_from_store:
+                raise
+            _log.warning("compiling %s anew, as the device refused the stored artifact: %s", job.name, refusal)
+            self._target.drop(self._environment, job.id)
+            job.why_missed = ("refused by the device",)
+            job.start_afresh()
+            return False
+        job.kernel = LoadedKernel(job.id, shared.header, shared.loaded, shared.digest, shared)
+        if job.found is not Found.STORED and job.artifact is not None and job.is_storable and self._persists:
+            self._target.store(self._environment, job.id, job.artifact, job.source, job.ir_key)
+        return True
+
+    def _follow(self) -> None:
+        """Settles the jobs that wait for others, here or in other batches, once all else of this batch is settled.
+
+        Who waits by its source comes first: another batch may wait for it by its IR, and never the other way round.
+        """
+        followers = [job for job in self._jobs if not job.is_settled]
+        for job in sorted(followers, key=lambda job: job.source is None):
+            while not job.is_settled:
+                if job.leader is not None:
+                    self._take_from_leader(job, job.leader)
+                if not job.is_answered:
+                    self._compile([job])
+                self._land(job)
+
+    def _take_from_leader(self, job: Job, leader: Job) -> None:
+        """Waits for the leader and takes over its artifact or failure; if that was abandoned, the job goes on alone."""
+        leader.done.wait()
+        job.leader = None
+        if leader.state is JobState.FAILED and leader.failure is not None:
+            job.fail(leader.failure)
+        elif leader.state is JobState.LOADED:
+            job.shared = leader.shared
+            job.answer(Found.IR if job.source is None else Found.SOURCE, leader.artifact)
+
+    # --- step 6: records ----------------------------------------------------------------------------------------------
+
+    def _close(self, started_ns: int, wall_ns: int) -> None:
+        if self._level == "off":
+            return
+        from quernel.compiler.records import batch_record, compilation_record
+
+        records = [compilation_record(job) for job in self._jobs if job.state is JobState.LOADED]
+        batch = batch_record(len(self._jobs), self._num_workers, started_ns, wall_ns)
+        try:
+            self._records(self._environment, records, batch, self._level)
+        except Exception:
+            _log.exception("the records of a batch could not be kept")
+
+
+def _log_compiled(job: Job, target_info: Any) -> None:
+    _log.info(
+        "compiled %s %s for %s %s in %.1f ms",
+        job.name,
+        job.id.kernel.digest[:12],
+        target_info.backend,
+        target_info.name,
+        job.duration_ns / 1e6,
+    )

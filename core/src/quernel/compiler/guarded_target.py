@@ -1,0 +1,157 @@
+"""A target behind its lock: one method at a time, in the right environment, store failures turned into misses."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import attrs
+
+from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
+from quernel.errors import StoreError
+
+if TYPE_CHECKING:
+    from quernel.compiler.halves import CompilationTarget
+    from quernel.identity import IrKey
+    from quernel.store import Environment
+
+__all__ = ["GuardedTarget", "SharedLoad"]
+
+VariantT = TypeVar("VariantT")
+ArtifactT = TypeVar("ArtifactT")
+LoadedT = TypeVar("LoadedT")
+T = TypeVar("T")
+
+
+@attrs.frozen(eq=False)
+class SharedLoad(Generic[LoadedT]):
+    """What one artifact became on the device; every kernel with an equal artifact shares it."""
+
+    digest: str
+    header: ArtifactHeader
+    loaded: LoadedT
+
+
+class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
+    """Calls the methods of a target, each under the lock and with the target in the environment of the call.
+
+    A store that cannot be used is said once per environment and then counts as a miss, or as not kept.
+    """
+
+    def __init__(self, target: CompilationTarget[VariantT, ArtifactT, LoadedT]) -> None:
+        self.target = target
+        self.lock = threading.Lock()
+        self._environment: object = None
+        self._by_digest: weakref.WeakValueDictionary[str, SharedLoad[LoadedT]] = weakref.WeakValueDictionary()
+
+    def persists(self, environment: Environment | None) -> bool:
+        """Whether what is stored in the environment outlives the process."""
+        return environment is not None and self._or_miss(environment, lambda target: target.persists, False)
+
+    def stored(self, environment: Environment | None, id: ArtifactId[VariantT]) -> ArtifactT | None:  # noqa: A002
+        """The kept artifact of that id."""
+        return self._or_miss(environment, lambda target: target.stored(id), None)
+
+    def stored_for_ir(self, environment: Environment | None, key: IrKey) -> ArtifactT | None:
+        """A kept artifact of equal IR."""
+        return self._or_miss(environment, lambda target: target.stored_for_ir(key), None)
+
+    def stored_for_source(self, environment: Environment | None, source: str) -> ArtifactT | None:
+        """A kept artifact of an equal source."""
+        return self._or_miss(environment, lambda target: target.stored_for_source(source), None)
+
+    def why_missed(self, environment: Environment | None, id: ArtifactId[VariantT]) -> tuple[str, ...]:  # noqa: A002
+        """What differs from the kept kernels of that name."""
+        return self._or_miss(environment, lambda target: target.why_missed(id), ())
+
+    def store(
+        self,
+        environment: Environment | None,
+        id: ArtifactId[VariantT],  # noqa: A002
+        artifact: ArtifactT,
+        source: str | None,
+        ir_key: IrKey | None,
+    ) -> bool:
+        """Keeps an artifact; whether it was kept."""
+        return self._or_miss(environment, lambda target: target.store(id, artifact, source, ir_key), False)
+
+    def drop(self, environment: Environment | None, id: ArtifactId[VariantT]) -> None:  # noqa: A002
+        """Forgets a kept artifact."""
+        self._or_miss(environment, lambda target: target.drop(id), None)
+
+    def load(
+        self,
+        environment: Environment | None,
+        id: ArtifactId[VariantT],  # noqa: A002
+        artifact: ArtifactT,
+    ) -> SharedLoad[LoadedT]:
+        """The artifact made launchable, or what an equal artifact became before.
+
+        Raises:
+            Exception: whatever the target refuses it with.
+        """
+        digest = self._call(environment, lambda target: target.digest(artifact))
+        found = self._by_digest.get(digest)
+        if found is not None:
+            return found
+        header = self._call(environment, lambda target: target.header(artifact))
+
+        def load_unless_loaded(target: CompilationTarget[VariantT, ArtifactT, LoadedT]) -> SharedLoad[LoadedT]:
+            other = self._by_digest.get(digest)
+            if other is None:
+                other = self._by_digest[digest] = SharedLoad(digest, header, target.load(id, artifact))
+            return other
+
+        return self._call(environment, load_unless_loaded)
+
+    def renew_after_fork(self) -> None:
+        """A lock of this process: another thread of the parent may have held the old one."""
+        self.lock = threading.Lock()
+
+    def _call(
+        self,
+        environment: Environment | None,
+        method: Callable[[CompilationTarget[VariantT, ArtifactT, LoadedT]], T],
+    ) -> T:
+        refusal = None
+        try:
+            with self.lock:
+                if self._environment is not environment:
+                    refusal = self._enter(environment)
+                return method(self.target)
+        finally:
+            if refusal is not None:
+                self._say(environment, refusal)
+
+    def _enter(self, environment: Environment | None) -> StoreError | None:
+        """Switches the target's environment; where that cannot be used, nothing is kept, and the error tells why."""
+        self._environment = _UNKNOWN  # should the target raise, the next call switches whatever it asks for
+        try:
+            self.target.use_environment(environment)
+            refusal = None
+        except StoreError as error:
+            self.target.use_environment(None)
+            refusal = error
+        self._environment = environment
+        return refusal
+
+    def _or_miss(
+        self,
+        environment: Environment | None,
+        method: Callable[[CompilationTarget[VariantT, ArtifactT, LoadedT]], T],
+        miss: T,
+    ) -> T:
+        try:
+            return self._call(environment, method)
+        except StoreError as error:
+            self._say(environment, error)
+            return miss
+
+    def _say(self, environment: Environment | None, error: StoreError) -> None:
+        if environment is not None:
+            environment.say_unusable(error)
+
+
+_UNKNOWN = object()

@@ -1,0 +1,247 @@
+"""One stage of compiling one kernel, wherever it runs: plain values in, plain values out, and it never raises."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import pickle
+import threading
+import traceback
+from typing import Any
+
+import attrs
+
+from quernel.compiler.artifacts import ArtifactId
+from quernel.compiler.definition import KernelDefinition
+from quernel.compiler.halves import ArtifactCompiler
+from quernel.compiler.recording import CompilationRecording
+from quernel.compiler.reentrancy import Compiling
+from quernel.errors import CompilationError, QuernelError
+
+__all__ = ["DEFAULT_JOB_SETTINGS", "JobResult", "JobSettings", "JobStage", "checked_result", "run_job"]
+
+
+class JobStage(enum.Enum):
+    """How far a worker takes a kernel before it reports."""
+
+    EXPAND = "expand"
+    """To its IR. Runs in the process that has the kernel's Python code."""
+    LOWER = "lower"
+    """Lowered; finalized too if nothing could be reused by its source."""
+    COMPILE = "compile"
+    """Lowered and finalized, whatever its source."""
+    FINALIZE = "finalize"
+    """From lowered to artifact."""
+
+
+@attrs.frozen
+class JobSettings:
+    """What the caller read from its settings, since a worker may not see them.
+
+    Attributes:
+        is_full: the recording keeps IR and source texts.
+        log_level: lines below it are not kept.
+    """
+
+    is_full: bool = False
+    log_level: int = logging.WARNING
+
+
+DEFAULT_JOB_SETTINGS = JobSettings()
+
+
+@attrs.frozen(eq=False)
+class JobResult:
+    """What a worker reports of one stage. It pickles if the backend's lowered form and artifact do.
+
+    Attributes:
+        stage: the stage that ran.
+        build_id: digest of the sources that the worker compiled with.
+        fingerprint: the target's, as the worker's compiler has it.
+        worker: process and thread.
+        recording: times, warnings, toolchain, facts and texts.
+        log_lines: (level, line) of what was logged.
+        failure: the error, in a form that pickles; the fields below are empty then.
+        ir_digest: digest of the IR, after `EXPAND`.
+        is_storable: whether what is compiled from it may be kept, after `EXPAND`.
+        lowered: the lowered kernel, after `LOWER` where it still has to be finalized.
+        source: its text, likewise.
+        artifact: the artifact, where the stage got that far.
+    """
+
+    stage: JobStage
+    build_id: str
+    fingerprint: str
+    worker: str
+    recording: CompilationRecording
+    log_lines: tuple[tuple[int, str], ...] = ()
+    failure: Exception | None = None
+    ir_digest: str | None = None
+    is_storable: bool = True
+    lowered: Any = None
+    source: str | None = None
+    artifact: Any = None
+
+
+def run_job(
+    compiler: ArtifactCompiler[Any, Any, Any],
+    work: Any,
+    id: ArtifactId[Any],  # noqa: A002 — the design's name
+    stage: JobStage,
+    settings: JobSettings = DEFAULT_JOB_SETTINGS,
+) -> JobResult:
+    """Runs one stage on `work`: the kernel's definition, or what was lowered for `FINALIZE`. Any thread or process.
+
+    A failure is part of the result; only what ends a process, such as `KeyboardInterrupt`, is raised.
+    """
+    recording = CompilationRecording(is_full=settings.is_full)
+    log = _CollectingLog(settings.log_level)
+    outcome: dict[str, Any]
+    try:
+        with Compiling(f"compiling {id.kernel.name}"):
+            outcome = _STAGES[stage](compiler, work, id, recording, log)
+    except Exception as error:
+        outcome = {"failure": _portable(error, id.kernel.name)}
+    return JobResult(
+        stage=stage,
+        build_id=compiler.build_id.digest,
+        fingerprint=compiler.target_info.fingerprint,
+        worker=f"{os.getpid()}/{threading.current_thread().name}",
+        recording=recording,
+        log_lines=tuple(log.lines),
+        **outcome,
+    )
+
+
+def checked_result(compiler: ArtifactCompiler[Any, Any, Any], result: object, kernel: str) -> JobResult:
+    """`result` itself, if a worker with the same sources and the same target made it.
+
+    Raises:
+        CompilationError: it is of another build or for another target, or no result at all.
+    """
+    if not isinstance(result, JobResult):
+        raise CompilationError(
+            f"a worker answered with {type(result).__name__} instead of the result for {kernel}",
+            fix="let the executor call quernel.compiler.job.run_job and hand back what it returns",
+        )
+    expected = (compiler.build_id.digest, compiler.target_info.fingerprint)
+    for what, wanted, found in zip(("build", "target"), expected, (result.build_id, result.fingerprint), strict=True):
+        if found != wanted:
+            raise CompilationError(
+                f"worker {result.worker} compiled {kernel} for {what} {found}, this process has {what} {wanted}",
+                fix="install the same versions of quernel and its backend for the workers, or end old workers",
+            )
+    return result
+
+
+def _expand(
+    compiler: ArtifactCompiler[Any, Any, Any],
+    kernel: KernelDefinition,
+    id: ArtifactId[Any],  # noqa: A002
+    recording: CompilationRecording,
+    log: logging.Logger,
+) -> dict[str, Any]:
+    from quernel.ir.digest import ir_digest
+
+    with recording.stage("expand"):
+        module = kernel.expand()
+        digest = ir_digest(module)
+    if recording.is_full:
+        from quernel.ir.printer import print_module
+
+        recording.ir(print_module(module))
+    return {"ir_digest": digest, "is_storable": kernel.is_storable}
+
+
+def _lower(
+    compiler: ArtifactCompiler[Any, Any, Any],
+    kernel: KernelDefinition,
+    id: ArtifactId[Any],  # noqa: A002
+    recording: CompilationRecording,
+    log: logging.Logger,
+) -> dict[str, Any]:
+    lowered, source = _lowered(compiler, kernel, id, recording, log)
+    if source is None:
+        return _finalize(compiler, lowered, id, recording, log)
+    return {"lowered": lowered, "source": source}
+
+
+def _compile(
+    compiler: ArtifactCompiler[Any, Any, Any],
+    kernel: KernelDefinition,
+    id: ArtifactId[Any],  # noqa: A002
+    recording: CompilationRecording,
+    log: logging.Logger,
+) -> dict[str, Any]:
+    lowered, source = _lowered(compiler, kernel, id, recording, log)
+    return {**_finalize(compiler, lowered, id, recording, log), "source": source}
+
+
+def _lowered(
+    compiler: ArtifactCompiler[Any, Any, Any],
+    kernel: KernelDefinition,
+    id: ArtifactId[Any],  # noqa: A002
+    recording: CompilationRecording,
+    log: logging.Logger,
+) -> tuple[Any, str | None]:
+    with recording.stage("lower"):
+        lowered = compiler.lower(kernel, id, recording, log)
+        source = compiler.source(lowered)
+    if source is not None:
+        recording.source(source)
+    return lowered, source
+
+
+def _finalize(
+    compiler: ArtifactCompiler[Any, Any, Any],
+    lowered: Any,
+    id: ArtifactId[Any],  # noqa: A002
+    recording: CompilationRecording,
+    log: logging.Logger,
+) -> dict[str, Any]:
+    with recording.stage("finalize"):
+        return {"artifact": compiler.finalize(id, lowered)}
+
+
+_STAGES = {
+    JobStage.EXPAND: _expand,
+    JobStage.LOWER: _lower,
+    JobStage.COMPILE: _compile,
+    JobStage.FINALIZE: _finalize,
+}
+
+
+def _portable(error: Exception, kernel: str) -> Exception:
+    """The error, or one that says the same and pickles. Errors of the project stay themselves if they can."""
+    if isinstance(error, QuernelError):
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception as obstacle:
+            replacement = CompilationError(error.what, where=error.where, fix=error.fix, chain=error.chain)
+            return _caused(replacement, obstacle)
+        return error
+    lines = traceback.format_exception(error)
+    failure = CompilationError(
+        f"compiling {kernel} failed with {type(error).__name__}: {error}",
+        chain=tuple("".join(lines).rstrip().splitlines()),
+    )
+    return _caused(failure, error)
+
+
+def _caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause  # for whoever runs in this process; pickling leaves it behind
+    return error
+
+
+class _CollectingLog(logging.Logger):
+    """A logger outside the tree of loggers that keeps its lines for the driver to log."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__("quernel.compiler.job", level)
+        self.propagate = False
+        self.lines: list[tuple[int, str]] = []
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Keeps the record's level and text."""
+        self.lines.append((record.levelno, record.getMessage()))

@@ -1,0 +1,215 @@
+"""The loader of one device: alone owns what is loaded, and makes what is not."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from quernel.compiler.guarded_target import GuardedTarget
+from quernel.compiler.inflight import Job, JobState, LoadedKernel
+from quernel.compiler.reentrancy import Compiling, refuse_while_compiling
+from quernel.compiler.tables import LoaderTables
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
+
+    from quernel.compiler.artifacts import ArtifactId
+    from quernel.compiler.batch import RecordSink
+    from quernel.compiler.definition import KernelDefinition
+    from quernel.compiler.halves import CompilationTarget
+    from quernel.settings import RecordsLevel
+    from quernel.store import CompilationBatchRecord, CompilationRecord, Environment
+
+__all__ = ["KernelLoader", "LoadedKernel"]
+
+VariantT = TypeVar("VariantT")
+ArtifactT = TypeVar("ArtifactT")
+LoadedT = TypeVar("LoadedT")
+
+
+class KernelLoader(Generic[VariantT, ArtifactT, LoadedT]):
+    """Loads kernels on one device, compiling what is not stored. Any thread may call; a hit takes no lock."""
+
+    def __init__(
+        self,
+        target: CompilationTarget[VariantT, ArtifactT, LoadedT],
+        *,
+        workers: Executor | None = None,
+        environment: Callable[[], Environment | None] | None = None,
+        records: RecordSink | None = None,
+    ) -> None:
+        """A loader for the device of `target`, which it calls under its lock from now on.
+
+        Args:
+            target: the half that stays with the device.
+            workers: where batches compile; by default on threads of this process, and a lone kernel on the calling
+                thread.
+            environment: reads the caller's environment, `None` for keeping nothing; by default the current one, and
+                none where the settings forbid caching.
+            records: takes the records of each closed batch; by default they go to the environment's log.
+        """
+        self.target = target
+        self.workers = workers
+        self._guarded = GuardedTarget(target)
+        self._tables = LoaderTables()
+        self._loaded = self._tables.loaded
+        self._environment = environment if environment is not None else caching_environment
+        self._records = records
+        self._known_environments: weakref.WeakSet[Environment] = weakref.WeakSet()
+        _loaders.add(self)
+
+    def __len__(self) -> int:
+        return len(self._loaded)
+
+    @property
+    def target_lock(self) -> threading.Lock:
+        """Whoever holds it is the device's thread. Held for one method of the target at a time."""
+        return self._guarded.lock
+
+    def load(
+        self,
+        kernel: KernelDefinition,
+        id: ArtifactId[VariantT],  # noqa: A002 — the design's name
+    ) -> LoadedKernel[VariantT, LoadedT]:
+        """The loaded kernel; what is missing is compiled, in one batch with all that is queued.
+
+        Raises:
+            QuernelError: why this kernel cannot be lowered, compiled or loaded. The next call tries again.
+            LaunchError: the calling thread is part of a compilation.
+        """
+        refuse_while_compiling(f"load {id.kernel.name}")
+        environment = self._environment()
+        found = self._loaded.get((environment, id))
+        return found if found is not None else self._load_missing(kernel, id, environment)
+
+    def enqueue(self, kernel: KernelDefinition, id: ArtifactId[VariantT]) -> bool:  # noqa: A002
+        """Queues a kernel for the next batch; whether it was news. Compiles nothing."""
+        environment = self._environment()
+        self._watch(environment)
+        return self._tables.enqueue((environment, id), kernel)
+
+    def compile_queued(self) -> int:
+        """Compiles and loads what is queued, as one batch; how many kernels of it are loaded now.
+
+        A failure is not raised here but at that kernel's own launch, once.
+
+        Raises:
+            LaunchError: the calling thread is part of a compilation.
+        """
+        refuse_while_compiling("compile what is queued")
+        environment = self._environment()
+        batch: list[Job] = []
+        try:
+            self._tables.drain(environment, batch)
+            self._drive(batch, environment)
+        finally:
+            self._abandon(batch)
+        return sum(job.state is JobState.LOADED for job in batch)
+
+    def _load_missing(
+        self,
+        kernel: KernelDefinition,
+        id: ArtifactId[VariantT],  # noqa: A002
+        environment: Environment | None,
+    ) -> LoadedKernel[VariantT, LoadedT]:
+        self._watch(environment)
+        while True:
+            batch: list[Job] = []
+            try:
+                found = self._tables.join((environment, id), kernel, batch)
+                if batch:
+                    self._drive(batch, environment)
+            finally:
+                self._abandon(batch)
+            if isinstance(found, BaseException):
+                raise found
+            if isinstance(found, LoadedKernel):
+                return found
+            self._wait(found)
+            if found.state is JobState.FAILED and found.failure is not None:
+                raise found.failure
+            if found.state is JobState.LOADED and found.kernel is not None:
+                return found.kernel
+            # The job was abandoned by its driver: the next round finds another driver's, or drives it here.
+
+    def _wait(self, job: Job) -> None:
+        try:
+            job.done.wait()
+        except BaseException:
+            self._tables.leave(job)
+            raise
+
+    def _drive(self, batch: list[Job], environment: Environment | None) -> None:
+        if not batch:
+            return
+        from quernel import settings
+        from quernel.compiler.batch import Batch
+
+        more = f" and {len(batch) - 1} more" if len(batch) > 1 else ""
+        with Compiling(f"loading {batch[0].name}{more}"):
+            Batch(
+                batch,
+                tables=self._tables,
+                target=self._guarded,
+                environment=environment,
+                workers=self.workers,
+                records=self._records if self._records is not None else _append_to_log,
+                level=settings.records_level(),
+            ).run()
+
+    def _abandon(self, batch: list[Job]) -> None:
+        for job in batch:
+            if not job.is_settled:
+                self._tables.settle(job, JobState.ABANDONED)
+
+    def _watch(self, environment: Environment | None) -> None:
+        """Forgets, when the environment closes, what was loaded from it."""
+        if environment is None or environment in self._known_environments:
+            return
+        self._known_environments.add(environment)
+        tables = weakref.ref(self._tables)
+
+        def forget(closing: Environment) -> None:
+            kept = tables()
+            if kept is not None:
+                kept.forget(closing)
+
+        environment.when_closed(forget)
+
+    def _renew_after_fork(self) -> None:
+        self._guarded.renew_after_fork()
+        self._tables.renew_after_fork()
+
+
+def _append_to_log(
+    environment: Environment | None,
+    records: Sequence[CompilationRecord],
+    batch: CompilationBatchRecord,
+    level: RecordsLevel,
+) -> None:
+    from quernel.compiler.records import append_records
+
+    append_records(environment, records, batch, level)
+
+
+def caching_environment() -> Environment | None:
+    """The current environment, or `None` where the settings forbid caching."""
+    from quernel import settings
+    from quernel.store import current_environment
+
+    return None if settings.no_cache() else current_environment()
+
+
+_loaders: weakref.WeakSet[KernelLoader[Any, Any, Any]] = weakref.WeakSet()
+
+
+def _renew_loaders() -> None:
+    for loader in _loaders:
+        loader._renew_after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_loaders)

@@ -1,0 +1,120 @@
+"""A target that keeps its artifacts in the local store, so that a backend writes only `variant` and `load`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
+from quernel.compiler.halves import ArtifactCompiler, CompilationTarget
+from quernel.identity import kernel_cache_key, source_digest
+
+if TYPE_CHECKING:
+    from quernel.identity import IrKey, KernelCacheKey
+    from quernel.store import ArtifactStore, Environment, StoredArtifact
+
+__all__ = ["PersistentTarget"]
+
+VariantT = TypeVar("VariantT")
+ArtifactT = TypeVar("ArtifactT")
+LoadedT = TypeVar("LoadedT")
+
+
+class PersistentTarget(CompilationTarget[VariantT, ArtifactT, LoadedT]):
+    """Keeps artifacts under the namespace of its compiler: backend, artifact format, fingerprint.
+
+    A backend names the class of its artifacts, which is made of a header and the payload, as `Artifact` is.
+    """
+
+    artifact_type: type[ArtifactT]
+
+    def __init__(self, compiler: ArtifactCompiler[VariantT, Any, ArtifactT]) -> None:
+        self.compiler = compiler
+        self._store: ArtifactStore | None = None
+
+    @property
+    def persists(self) -> bool:  # type: ignore[override]  # a fact of the environment here
+        """Whether the environment has a store that can be used."""
+        return self._store is not None
+
+    def use_environment(self, environment: Environment | None) -> None:
+        """Looks and stores in that environment from now on."""
+        from quernel.store import compilation_store
+
+        self._store = None
+        if environment is not None:
+            info = self.compiler.target_info
+            self._store = compilation_store(
+                info.backend,
+                info.fingerprint,
+                artifact_format=self.compiler.artifact_format,
+                environment=environment,
+            )
+
+    def stored(self, id: ArtifactId[VariantT]) -> ArtifactT | None:  # noqa: A002 — the design's name
+        """The kept artifact of that id."""
+        return None if self._store is None else self._decoded(self._store.get(self._key(id)))
+
+    def stored_for_ir(self, ir_key: IrKey) -> ArtifactT | None:
+        """A kept artifact of equal IR."""
+        return None if self._store is None else self._decoded(self._store.get_for_ir(ir_key))
+
+    def stored_for_source(self, source: str) -> ArtifactT | None:
+        """A kept artifact of an equal source."""
+        return None if self._store is None else self._decoded(self._store.get_for_source(source_digest(source)))
+
+    def store(
+        self,
+        id: ArtifactId[VariantT],  # noqa: A002
+        artifact: ArtifactT,
+        source: str | None,
+        ir_key: IrKey | None = None,
+    ) -> bool:
+        """Keeps the artifact under its id, its source and its IR key."""
+        if self._store is None:
+            return False
+        from quernel.store import StoredArtifact
+
+        header = self.header(artifact)
+        payload: bytes = artifact.payload  # type: ignore[attr-defined]  # what an artifact_type has
+        self._store.put(
+            self._key(id),
+            StoredArtifact(header.to_bytes(), payload),
+            ir_key=ir_key,
+            source_digest=None if source is None else source_digest(source),
+            entry=header.entry,
+            kernel_name=id.kernel.name,
+            parts=id.kernel.parts,
+            statistics=dict(header.statistics),
+        )
+        return True
+
+    def drop(self, id: ArtifactId[VariantT]) -> None:  # noqa: A002
+        """Forgets what is kept under the id."""
+        if self._store is not None:
+            self._store.drop(self._key(id))
+
+    def why_missed(self, id: ArtifactId[VariantT]) -> tuple[str, ...]:  # noqa: A002
+        """The parts in which the kernel differs from the closest of the last ones kept under its name.
+
+        None differs: it was kept for another variant, build or target. `("new",)`: nothing of that name was kept.
+        """
+        if self._store is None:
+            return ()
+        last = self._store.last_parts(id.kernel.name)
+        if not last:
+            return ("new",)
+        differences = [tuple(name for name, digest in id.kernel.parts if parts.get(name) != digest) for parts in last]
+        return min(differences, key=len) or ("variant or build",)
+
+    def _key(self, id: ArtifactId[VariantT]) -> KernelCacheKey:  # noqa: A002
+        return kernel_cache_key(id.kernel, id.variant, self.compiler.build_id)
+
+    def _decoded(self, stored: StoredArtifact | None) -> ArtifactT | None:
+        """The artifact, or `None` where its header is of another version of the core."""
+        if stored is None:
+            return None
+        try:
+            header = ArtifactHeader.from_bytes(stored.header)
+        except ValueError:
+            return None
+        return self.artifact_type(header, stored.payload)  # type: ignore[call-arg]  # made as Artifact is

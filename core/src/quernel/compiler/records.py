@@ -1,0 +1,72 @@
+"""From what was noted while compiling to the records that outlive it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from quernel.compiler.inflight import Found, Job
+from quernel.store.records import CompilationBatchRecord, CompilationOutcome, CompilationRecord
+
+if TYPE_CHECKING:
+    from quernel.settings import RecordsLevel
+    from quernel.store import Environment
+
+__all__ = ["append_records", "batch_record", "compilation_record"]
+
+_OUTCOMES = {
+    Found.STORED: CompilationOutcome.LOADED,
+    Found.IR: CompilationOutcome.REKEYED,
+    Found.SOURCE: CompilationOutcome.REKEYED,
+    Found.MADE: CompilationOutcome.COMPILED,
+}
+
+
+def compilation_record(job: Job) -> CompilationRecord:
+    """The record of a job that ended loaded."""
+    assert job.found is not None
+    assert job.shared is not None
+    recording = job.recording
+    facts = dict(job.shared.header.statistics) | (recording.facts if recording is not None else {})
+    return CompilationRecord(
+        kernel=job.name,
+        key=job.id.kernel.digest,
+        outcome=_OUTCOMES[job.found],
+        rekeyed_by=job.found.value if job.found in (Found.IR, Found.SOURCE) else None,
+        started_ns=job.started_ns,
+        duration_ns=job.duration_ns,
+        stages=tuple(recording.stage_ns.items()) if recording is not None else (),
+        ir=recording.ir_text if recording is not None else None,
+        source=recording.source_text if recording is not None else None,
+        artifact_bytes=len(getattr(job.artifact, "payload", b"")),
+        registers=facts.get("registers"),
+        spills=facts.get("spills"),
+        warnings=tuple(recording.warnings) if recording is not None else (),
+        toolchain=_toolchain(recording.toolchain_versions) if recording is not None else "",
+        worker=job.worker,
+        why_missed=job.why_missed,
+    )
+
+
+def batch_record(asked: int, workers: int, started_ns: int, wall_ns: int) -> CompilationBatchRecord:
+    """The record of a batch, failures included."""
+    return CompilationBatchRecord(asked=asked, workers=workers, wall_ns=wall_ns, started_ns=started_ns)
+
+
+def append_records(
+    environment: Environment | None,
+    records: Sequence[CompilationRecord],
+    batch: CompilationBatchRecord,
+    level: RecordsLevel,
+) -> None:
+    """Appends a closed batch to this process's log in the environment; without one, nothing is kept."""
+    if environment is None or environment.is_closed or not records:
+        return
+    from quernel.store.record_log import RecordLog
+
+    log: RecordLog = environment.hold(RecordLog, lambda: RecordLog(environment))
+    log.append(records, batch, level=level)
+
+
+def _toolchain(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
