@@ -1,0 +1,180 @@
+"""LLVM, through llvmlite: the only module that imports it, and only when a function here is called.
+
+Text goes in, object code comes out, and object code becomes callable. Every compilation has its own LLVM context, and
+every thread its own target machines, because LLVM's are not safe to share.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from functools import cache
+from typing import Any
+
+from quernel.errors import CompilationError, DeviceError
+
+__all__ = ["Library", "assembly", "compile_ir", "host", "load_object", "merged_ir", "optimized_ir", "version"]
+
+_LARGE_IR_LINES = 1500
+"""Beyond this much text the second level of optimisation replaces the third, which takes four times as long there."""
+
+
+@cache
+def _llvm() -> Any:
+    """`llvmlite.binding`, with the host's code generator ready."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@cache
+def version() -> str:
+    """LLVM's version."""
+    return ".".join(str(part) for part in _llvm().llvm_version_info)
+
+
+@cache
+def host() -> tuple[str, str, str]:
+    """The host's triple, LLVM's name for its processor, and its features as LLVM takes them."""
+    llvm = _llvm()
+    return llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+# --- compiling --------------------------------------------------------------------------------------------------------
+
+
+class _Machines(threading.local):
+    """Target machines of one thread, by triple, processor and features."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str, str], Any] = {}
+
+
+_machines = _Machines()
+
+
+def _machine(triple: str, cpu: str, features: str) -> Any:
+    found = _machines.known.get((triple, cpu, features))
+    if found is None:
+        target = _llvm().Target.from_triple(triple)
+        found = target.create_target_machine(cpu, features, 3, reloc="pic", codemodel="small")
+        _machines.known[triple, cpu, features] = found
+    return found
+
+
+def _parsed(text: str, context: Any) -> Any:
+    try:
+        module = _llvm().parse_assembly(text, context)
+        module.verify()
+    except RuntimeError as error:
+        raise CompilationError("LLVM refused the IR", chain=tuple(str(error).splitlines())) from None
+    return module
+
+
+def _optimized(text: str, triple: str, cpu: str, features: str) -> tuple[Any, Any]:
+    llvm, machine = _llvm(), _machine(triple, cpu, features)
+    module = _parsed(text, llvm.create_context())
+    module.triple = triple
+    module.data_layout = str(machine.target_data)
+    level = 2 if text.count("\n") > _LARGE_IR_LINES else 3
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = True
+    options.slp_vectorization = True
+    options.loop_interleaving = True
+    options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module, machine
+
+
+def compile_ir(text: str, triple: str, cpu: str, features: str) -> bytes:
+    """Optimised object code of LLVM IR.
+
+    Raises:
+        CompilationError: LLVM refused the text; its message rides along whole.
+    """
+    module, machine = _optimized(text, triple, cpu, features)
+    return bytes(machine.emit_object(module))
+
+
+def optimized_ir(text: str, triple: str, cpu: str, features: str) -> str:
+    """What LLVM makes of the IR before it selects instructions."""
+    return str(_optimized(text, triple, cpu, features)[0])
+
+
+def assembly(text: str, triple: str, cpu: str, features: str) -> str:
+    """The assembly of the object code that `compile_ir` gives."""
+    module, machine = _optimized(text, triple, cpu, features)
+    return str(machine.emit_assembly(module))
+
+
+def merged_ir(text: str, function: str, expected: str, main: str) -> str:
+    """A user's module with `main` added, which calls its `function`; whatever else it defines becomes internal.
+
+    `expected` is the type that the function has to have, as LLVM prints it.
+
+    Raises:
+        CompilationError: LLVM refused the text, or there is no such function of that type.
+    """
+    llvm = _llvm()
+    context = llvm.create_context()
+    module = _parsed(text, context)
+    defined = {value.name: value for value in module.functions if not value.is_declaration}
+    if function not in defined:
+        raise CompilationError(f"the LLVM IR defines no function {function!r}", fix=f"define one of type {expected}")
+    actual = str(defined[function].global_value_type)
+    if actual.replace(" ", "") != expected.replace(" ", ""):
+        raise CompilationError(f"@{function} is of type {actual}", fix=f"give it the type {expected}")
+    for value in defined.values():
+        value.linkage = "internal"
+        value.storage_class = "default"
+    defined[function].linkage = "external"
+    module.link_in(_parsed(main, context))
+    module.get_function(function).linkage = "internal"
+    return str(module)
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+
+class Library:
+    """Object code in memory, until nothing refers to it."""
+
+    def __init__(self, address: int, tracker: Any) -> None:
+        self.address = address
+        self._tracker = tracker
+
+
+_numbers = itertools.count()
+_linking = threading.Lock()
+
+
+@cache
+def _jit() -> Any:
+    llvm = _llvm()
+    triple, cpu, features = host()
+    target = llvm.Target.from_triple(triple)
+    return llvm.create_lljit_compiler(target.create_target_machine(cpu, features, 3, reloc="pic", codemodel="small"))
+
+
+def load_object(object_code: bytes, symbol: str, library: str | None) -> Library:
+    """Object code made callable. `library`: a shared library whose symbols it may refer to, beside the process's.
+
+    Raises:
+        DeviceError: the library is not there, or the object does not link.
+    """
+    if library is not None:
+        try:
+            ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise DeviceError(f"{library} cannot be loaded: {error}", fix="compile the kernel anew here") from error
+    with _linking:
+        builder = _llvm().JITLibraryBuilder().add_object_img(object_code).add_current_process()
+        try:
+            tracker = builder.export_symbol(symbol).link(_jit(), f"quernel{next(_numbers)}")
+        except RuntimeError as error:
+            raise DeviceError("the object code does not link", chain=tuple(str(error).splitlines())) from None
+    return Library(tracker[symbol], tracker)

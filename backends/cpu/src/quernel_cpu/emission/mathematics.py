@@ -1,0 +1,88 @@
+"""The mathematical functions: exact ones as instructions, the others as calls of the C library.
+
+LLVM's own intrinsics would become scalar calls. Called by its C name, with its vector forms attached, a function is
+vectorised along with the loop where the vector library has it.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from quernel.dtypes import DType
+from quernel.ir.nodes import MathFunction
+from quernel_cpu.emission.arithmetic import Arithmetic
+from quernel_cpu.emission.narrow import rounded
+from quernel_cpu.emission.text import Code, Unit
+from quernel_cpu.emission.values import float_literal, register_type
+
+__all__ = ["emit_math"]
+
+_INFINITY = float_literal(float("inf"))
+_C_NAMES = {MathFunction.GAMMA: "tgamma"}
+
+
+def emit_math(
+    unit: Unit, code: Code, arithmetic: Arithmetic, function: MathFunction, operand: DType, values: tuple[str, ...]
+) -> str:
+    """The function of values of the type `operand`; a bool for the predicates, else a value of that type."""
+    llvm = register_type(operand)
+    x = values[0]
+    match function:
+        case MathFunction.SQRT | MathFunction.FLOOR | MathFunction.CEIL | MathFunction.TRUNC:
+            result = arithmetic.intrinsic(function.value, llvm, x)
+        case MathFunction.RINT:
+            result = arithmetic.intrinsic("rint", llvm, x)
+        case MathFunction.COPYSIGN:
+            result = arithmetic.intrinsic("copysign", llvm, *values)
+        case MathFunction.RSQRT:
+            root = arithmetic.intrinsic("sqrt", llvm, x)
+            result = code.value(f"fdiv {arithmetic.flags}{llvm} {float_literal(1.0)}, {root}")
+        case MathFunction.ISNAN:
+            return code.value(f"fcmp uno {llvm} {x}, {x}")
+        case MathFunction.ISINF:
+            return code.value(f"fcmp oeq {llvm} {arithmetic.intrinsic('fabs', llvm, x)}, {_INFINITY}")
+        case MathFunction.ISFINITE:
+            return code.value(f"fcmp olt {llvm} {arithmetic.intrinsic('fabs', llvm, x)}, {_INFINITY}")
+        case MathFunction.POPCOUNT:
+            return arithmetic.intrinsic("ctpop", llvm, x)
+        case MathFunction.CLZ | MathFunction.CTZ:
+            name = "ctlz" if function is MathFunction.CLZ else "cttz"
+            symbol = unit.declare(llvm, f"llvm.{name}.{llvm}", llvm, "i1")
+            return code.value(f"call {llvm} {symbol}({llvm} {x}, i1 false)")
+        case (
+            MathFunction.EXP
+            | MathFunction.EXP2
+            | MathFunction.EXPM1
+            | MathFunction.LOG
+            | MathFunction.LOG2
+            | MathFunction.LOG10
+            | MathFunction.LOG1P
+            | MathFunction.SIN
+            | MathFunction.COS
+            | MathFunction.TAN
+            | MathFunction.ASIN
+            | MathFunction.ACOS
+            | MathFunction.ATAN
+            | MathFunction.ATAN2
+            | MathFunction.SINH
+            | MathFunction.COSH
+            | MathFunction.TANH
+            | MathFunction.ASINH
+            | MathFunction.ACOSH
+            | MathFunction.ATANH
+            | MathFunction.ERF
+            | MathFunction.ERFC
+            | MathFunction.GAMMA
+            | MathFunction.LGAMMA
+            | MathFunction.CBRT
+            | MathFunction.POW
+            | MathFunction.FMOD
+            | MathFunction.HYPOT
+        ):
+            name = _C_NAMES.get(function, function.value) + ("" if llvm == "double" else "f")
+            symbol = unit.pure_function(llvm, name, len(values))
+            operands = ", ".join(f"{llvm} {value}" for value in values)
+            result = code.value(f"call {llvm} {symbol}({operands})")
+        case _:
+            assert_never(function)
+    return rounded(unit, code, operand, result)

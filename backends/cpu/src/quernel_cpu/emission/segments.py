@@ -1,0 +1,214 @@
+"""What runs the threads of one segment, a run of statements without a barrier; the seam where another way may stand.
+
+A thread's accesses to the arguments are marked as free of dependences on its neighbours': what one thread writes while
+another one reads or writes it is undefined in the language. So LLVM vectorises the loop over the last axis without
+asking at run time whether arrays overlap. What a thread keeps to itself in memory is not marked.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+
+from quernel.ir.nodes import IndexKind, Kernel, Stmt
+from quernel_cpu.emission.arrays import ArrayOperands
+from quernel_cpu.emission.bodies import BodyEmitter, Scope
+from quernel_cpu.emission.functions import DeviceFunction
+from quernel_cpu.emission.text import Code, Unit
+
+__all__ = ["Launch", "LoopSegments", "Segment", "SegmentEmitter", "count_up"]
+
+
+@attrs.frozen
+class Launch:
+    """The launch's run-time shape as operands, by axis: blocks, points or threads, and the first `global_id`."""
+
+    grid: tuple[str, ...]
+    extent: tuple[str, ...]
+    start: tuple[str, ...]
+
+
+@attrs.frozen
+class Segment:
+    """Statements to run for many threads, and what their names stand for."""
+
+    kernel: Kernel
+    body: tuple[Stmt, ...]
+    launch: Launch
+    scalars: dict[str, str]
+    arrays: dict[str, ArrayOperands]
+    functions: dict[str, DeviceFunction]
+
+
+class SegmentEmitter(Protocol):
+    """Writes the code that runs a segment's threads."""
+
+    def emit_points(self, segment: Segment, first: str, end: str) -> None:
+        """Runs points `first` to `end` of an `over` launch, counted in array order."""
+        ...
+
+    def emit_block(self, segment: Segment, block_id: tuple[str, ...]) -> None:
+        """Runs the threads of one block of a grid."""
+        ...
+
+
+class LoopSegments:
+    """Threads as loops in array order, the last axis innermost, where LLVM's vectoriser makes lanes of it."""
+
+    def __init__(self, unit: Unit, code: Code, access_group: str) -> None:
+        """`access_group`: the metadata node that accesses without dependences between threads carry."""
+        self._unit = unit
+        self._code = code
+        self._access_group = access_group
+
+    def emit_points(self, segment: Segment, first: str, end: str) -> None:
+        """Rows of points: whole ones, but for the first and the last, so that no point needs a guard."""
+        code, launch = self._code, segment.launch
+        ndim = segment.kernel.ndim
+        if ndim == 1:
+            self._row(segment, (), first, end)
+            return
+        width = launch.extent[-1]
+        row = code.value(f"udiv i64 {first}, {width}")
+        column = code.value(f"sub i64 {first}, {code.value(f'mul i64 {row}, {width}')}")
+        outer = [row]
+        if ndim == 3:
+            plane = code.value(f"udiv i64 {row}, {launch.extent[1]}")
+            outer = [plane, code.value(f"sub i64 {row}, {code.value(f'mul i64 {plane}, {launch.extent[1]}')}")]
+        slots = [code.allocate("i64") for _ in outer]
+        position_slot, column_slot = code.allocate("i64"), code.allocate("i64")
+        for slot, value in zip([*slots, position_slot, column_slot], [*outer, first, column], strict=True):
+            code.do(f"store i64 {value}, ptr {slot}")
+        head, body, done = code.label("row"), code.label("row.body"), code.label("row.end")
+        code.place(head)
+        position = code.value(f"load i64, ptr {position_slot}")
+        code.branch_if(code.value(f"icmp slt i64 {position}, {end}"), body, done)
+        code.place(body)
+        column = code.value(f"load i64, ptr {column_slot}")
+        left = code.value(f"sub nsw i64 {end}, {position}")
+        to_edge = code.value(f"sub nsw i64 {width}, {column}")
+        smaller = self._unit.declare("i64", "llvm.smin.i64", "i64", "i64")
+        count = code.value(f"call i64 {smaller}(i64 {left}, i64 {to_edge})")
+        ids = [code.value(f"load i64, ptr {slot}") for slot in slots]
+        self._row(segment, tuple(ids), column, code.value(f"add nsw i64 {column}, {count}"))
+        code.do(f"store i64 {code.value(f'add nsw i64 {position}, {count}')}, ptr {position_slot}")
+        code.do(f"store i64 0, ptr {column_slot}")
+        self._next_row(segment, slots, ids)
+        code.branch(head)
+        code.place(done)
+
+    def _next_row(self, segment: Segment, slots: list[str], ids: list[str]) -> None:
+        code = self._code
+        following = code.value(f"add nsw i64 {ids[-1]}, 1")
+        if len(ids) == 2:
+            is_plane_done = code.value(f"icmp eq i64 {following}, {segment.launch.extent[1]}")
+            following = code.value(f"select i1 {is_plane_done}, i64 0, i64 {following}")
+            carry = code.value(f"zext i1 {is_plane_done} to i64")
+            code.do(f"store i64 {code.value(f'add nsw i64 {ids[0]}, {carry}')}, ptr {slots[0]}")
+        code.do(f"store i64 {following}, ptr {slots[-1]}")
+
+    def _row(self, segment: Segment, outer: tuple[str, ...], first: str, end: str) -> None:
+        code, start = self._code, segment.launch.start
+
+        def thread(column: str, done: str) -> None:
+            indices = {
+                (IndexKind.GLOBAL_ID, axis): code.value(f"add i64 {start[axis]}, {point}")
+                for axis, point in enumerate((*outer, column))
+            }
+            indices |= {(IndexKind.GLOBAL_DIM, axis): extent for axis, extent in enumerate(segment.launch.extent)}
+            self._thread(segment, indices, done)
+
+        self._threads(first, end, thread)
+
+    def emit_block(self, segment: Segment, block_id: tuple[str, ...]) -> None:
+        """One loop for each axis that has more than one thread, the last of them as the vectorised one."""
+        code, block, launch = self._code, segment.kernel.block, segment.launch
+        fixed = {
+            index: operand
+            for axis in range(len(block))
+            for index, operand in (
+                ((IndexKind.BLOCK_ID, axis), block_id[axis]),
+                ((IndexKind.BLOCK_DIM, axis), str(block[axis])),
+                ((IndexKind.GRID_DIM, axis), launch.grid[axis]),
+                ((IndexKind.GLOBAL_DIM, axis), launch.extent[axis]),
+            )
+        }
+        origins = [
+            code.value(f"add i64 {launch.start[axis]}, {code.value(f'mul nsw i64 {block_id[axis]}, {size}')}")
+            for axis, size in enumerate(block)
+        ]
+        looped = [axis for axis, size in enumerate(block) if size > 1]
+        innermost = looped.pop() if looped else len(block) - 1
+
+        def loop(axes: list[int], local: dict[int, str]) -> None:
+            if axes:
+                count_up(code, "0", str(block[axes[0]]), lambda index: loop(axes[1:], local | {axes[0]: index}))
+                return
+
+            def thread(index: str, done: str) -> None:
+                own = {axis: (local | {innermost: index}).get(axis, "0") for axis in range(len(block))}
+                indices = {(IndexKind.LOCAL_ID, axis): operand for axis, operand in own.items()}
+                indices |= {
+                    (IndexKind.GLOBAL_ID, axis): code.value(f"add i64 {origins[axis]}, {operand}")
+                    for axis, operand in own.items()
+                }
+                self._thread(segment, fixed | indices, done)
+
+            self._threads("0", str(block[innermost]), thread)
+
+        loop(looped, {})
+
+    def _threads(self, first: str, end: str, thread: ThreadCode) -> None:
+        code = self._code
+        loop = self._unit.metadata(f'self, !{{!"llvm.loop.parallel_accesses", {self._access_group}}}')
+        done = code.label("thread.end")
+
+        def body(index: str) -> None:
+            thread(index, done)
+            code.place(done)
+
+        count_up(code, first, end, body, f", !llvm.loop {loop}")
+
+    def _thread(self, segment: Segment, indices: dict[tuple[IndexKind, int], str], done: str) -> None:
+        code, kernel = self._code, segment.kernel
+        scope = Scope(
+            scalars=segment.scalars,
+            arrays=segment.arrays,
+            functions=segment.functions,
+            indices=indices,
+            leave=lambda _values: code.branch(done),
+        )
+        body = BodyEmitter(self._unit, code, scope, kernel.locals, fast_math=kernel.options.fast_math)
+        body.emit(segment.body)
+
+
+class ThreadCode(Protocol):
+    """Writes the code of one thread, given its index and the label at which it ends."""
+
+    def __call__(self, index: str, done: str, /) -> None:
+        """Writes the code."""
+        ...
+
+
+class LoopBody(Protocol):
+    """Writes the body of a loop, given its counter."""
+
+    def __call__(self, index: str, /) -> None:
+        """Writes the code."""
+        ...
+
+
+def count_up(code: Code, first: str, end: str, body: LoopBody, metadata: str = "") -> None:
+    """A loop from `first` up to `end`, exclusive."""
+    slot = code.allocate("i64")
+    head, inside, done = code.label("each"), code.label("each.body"), code.label("each.end")
+    code.do(f"store i64 {first}, ptr {slot}")
+    code.place(head)
+    index = code.value(f"load i64, ptr {slot}")
+    code.branch_if(code.value(f"icmp slt i64 {index}, {end}"), inside, done)
+    code.place(inside)
+    body(index)
+    code.do(f"store i64 {code.value(f'add nsw i64 {index}, 1')}, ptr {slot}")
+    code.branch(head, metadata)
+    code.place(done)

@@ -1,0 +1,123 @@
+"""Worker threads that share one launch, started at the first one that is worth it.
+
+The thread that launches works too, and takes every piece that no worker has taken yet: launches from several threads at
+once share the workers, and one made while all are busy simply runs on its own thread. A forked child has no workers and
+starts its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from quernel import settings
+
+__all__ = ["available_threads", "run_pieces"]
+
+Piece = Callable[[int, int], None]
+"""`piece(first, end)`: runs a part of a launch; releases the GIL while it does."""
+
+
+def available_threads() -> int:
+    """How many threads a launch may use: `QUERNEL_NUM_THREADS`, or one for each core that this process may run on."""
+    return settings.num_threads() or _num_cores()
+
+
+def _num_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Job:
+    """The pieces of one launch, and how many are not done."""
+
+    def __init__(self, piece: Piece, bounds: list[tuple[int, int]]) -> None:
+        self._piece = piece
+        self._left = bounds  # `pop` takes one without a lock.
+        self._pending = len(bounds)
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._error: BaseException | None = None
+
+    def work(self) -> None:
+        """Runs pieces until none is left to take."""
+        while True:
+            try:
+                first, end = self._left.pop()
+            except IndexError:
+                return
+            error = None
+            try:
+                self._piece(first, end)
+            except BaseException as raised:
+                error = raised
+            with self._lock:
+                self._error = self._error or error
+                self._pending -= 1
+                is_last = self._pending == 0
+            if is_last:
+                self._done.set()
+
+    def wait(self) -> None:
+        """Returns when every piece is done; an interrupt waits for that too, since workers still write to arrays."""
+        interrupt: BaseException | None = None
+        while not self._done.is_set():
+            try:
+                self._done.wait()
+            except KeyboardInterrupt as raised:
+                interrupt = raised
+        if self._error is not None:
+            raise self._error
+        if interrupt is not None:
+            raise interrupt
+
+
+class _Workers:
+    """The worker threads of this process, as many as any launch has asked for so far."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: SimpleQueue[_Job] = SimpleQueue()
+        self._num_started = 0
+
+    def offer(self, job: _Job, num_workers: int) -> None:
+        """Lets up to `num_workers` of them join in."""
+        if self._num_started < num_workers:
+            with self._lock:
+                while self._num_started < num_workers:
+                    self._num_started += 1
+                    name = f"quernel-cpu-{self._num_started}"
+                    threading.Thread(target=_serve, args=(self._queue,), name=name, daemon=True).start()
+        for _ in range(num_workers):
+            self._queue.put(job)
+
+
+def _serve(queue: SimpleQueue[_Job]) -> None:
+    while True:
+        queue.get().work()
+
+
+_workers = _Workers()
+
+
+def _start_over() -> None:
+    global _workers
+    _workers = _Workers()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_over)
+
+
+def run_pieces(piece: Piece, bounds: list[tuple[int, int]], num_threads: int) -> None:
+    """Runs `piece` for each of `bounds`, on this thread and up to `num_threads - 1` others. Blocks.
+
+    An exception of a piece is raised here once all pieces are done.
+    """
+    job = _Job(piece, bounds)
+    _workers.offer(job, min(num_threads, len(bounds)) - 1)
+    job.work()
+    job.wait()

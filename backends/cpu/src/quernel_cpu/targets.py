@@ -1,0 +1,103 @@
+"""Targets: the host, and processors by name; what a fingerprint says of each. Nothing here compiles.
+
+A target's facts for the compiler are the details `triple`, `cpu`, `features` and `vector_library`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+
+from quernel.capabilities import Capabilities, Limits, TargetInfo
+from quernel.errors import DeviceError
+from quernel_cpu import _toolchain
+from quernel_cpu.vectormath import vector_library
+
+__all__ = [
+    "PIPELINE_VERSION",
+    "enabled_features",
+    "host_target",
+    "named_target",
+    "toolchain_version",
+]
+
+PIPELINE_VERSION = 1
+"""Version of how object code is made of LLVM IR: passes, levels, flags of the target machine."""
+
+_CAPABILITIES = Capabilities(
+    int64_atomics=False,
+    f64_atomics=False,
+    barriers=False,
+    subgroups=False,
+    source_languages=("llvm-ir",),
+)
+_LIMITS = Limits(max_grid=((1 << 62) - 1,) * 3, max_shared_bytes=0)
+_LEVELS = {
+    "x86_64": {
+        "x86-64": "",
+        "x86-64-v2": "",
+        "x86-64-v3": "+avx2,+f16c,+fma",
+        "x86-64-v4": "+avx2,+avx512f,+f16c,+fma",
+    },
+    "aarch64": {"generic": ""},
+    "arm64": {"generic": ""},
+}
+"""Names of targets that are not a host's, and those features of each that are asked for here."""
+
+
+@cache
+def host_target() -> TargetInfo:
+    """This machine, with every feature that its processor has."""
+    triple, cpu, features = _toolchain.host()
+    return _target(f"{triple.partition('-')[0]}-{cpu}", triple, cpu, features, vector_library())
+
+
+def named_target(name: str) -> TargetInfo:
+    """A level of this machine's architecture, for example `x86-64-v3`; `host` is `host_target()`.
+
+    Its code may run on other machines, so it calls no vector library.
+
+    Raises:
+        DeviceError: there is no such target.
+    """
+    host = host_target()
+    if name in ("", "host", host.name):
+        return host
+    triple = host.detail("triple")
+    levels = _LEVELS.get(triple.partition("-")[0], {})
+    if name not in levels:
+        raise DeviceError(
+            f"there is no cpu target {name!r} on {triple}", fix=f"use one of {', '.join(['host', host.name, *levels])}"
+        )
+    return _target(name, triple, name, levels[name], "none")
+
+
+def _target(name: str, triple: str, cpu: str, features: str, library: str) -> TargetInfo:
+    details = {"cpu": cpu, "features": features, "triple": triple, "vector_library": library}
+    content = "\0".join(
+        [*(f"{key}={value}" for key, value in sorted(details.items())), _toolchain.version(), str(PIPELINE_VERSION)]
+    )
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    return TargetInfo(
+        backend="cpu",
+        name=name,
+        fingerprint=f"{name}-llvm{_toolchain.version()}-{digest}",
+        capabilities=_CAPABILITIES,
+        limits=_LIMITS,
+        subgroup_size=1,
+        details=tuple(sorted(details.items())),
+    )
+
+
+def enabled_features(target: TargetInfo) -> frozenset[str]:
+    """The processor features that the target has, as far as its details say; `half` where f16 converts in hardware."""
+    listed = target.detail("features").split(",")
+    features = {feature[1:] for feature in listed if feature.startswith("+")}
+    if "f16c" in features or target.detail("triple").startswith(("aarch64", "arm64")):
+        features.add("half")
+    return frozenset(features)
+
+
+def toolchain_version() -> str:
+    """LLVM's version."""
+    return _toolchain.version()

@@ -1,0 +1,62 @@
+"""The backend's own types: what a launch decides, a lowered kernel, an artifact, and what a launch dispatches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from quernel.compiler.artifacts import Artifact, ArtifactHeader
+
+__all__ = ["CpuArtifact", "CpuLowered", "CpuVariant", "Loaded"]
+
+
+@attrs.frozen
+class CpuVariant:
+    """What the launch decides that the kernel's id does not.
+
+    Attributes:
+        aligned16: every array starts at a multiple of 16 bytes.
+        contiguous: every array is C-contiguous, so that neighbours along the last axis lie side by side.
+        index32: every extent, shape and reachable element offset is below 2**31.
+    """
+
+    aligned16: bool = False
+    contiguous: bool = False
+    index32: bool = False
+
+
+@attrs.frozen
+class CpuLowered:
+    """A kernel as optimised object code; nothing is left for `finalize` to do but take it out.
+
+    Attributes:
+        header: all that a launch needs.
+        object_code: a relocatable object file of the target.
+        ir: the LLVM IR that it was made from, before optimisation.
+    """
+
+    header: ArtifactHeader
+    object_code: bytes
+    ir: str
+
+
+@attrs.frozen
+class CpuArtifact(Artifact):
+    """The header, and an object file as payload."""
+
+
+@attrs.define(eq=False)
+class Loaded:
+    """An entry point in memory.
+
+    Attributes:
+        entry: `entry(cells, geometry, first, end)`; releases the GIL while it runs.
+        keep_alive: what holds the code in memory.
+        ns_per_item: measured time of one point or block on one core, or 0 before the first launch.
+    """
+
+    entry: Callable[[bytes, bytes, int, int], None]
+    keep_alive: Any
+    ns_per_item: float = 0.0
