@@ -181,6 +181,19 @@ def test_capture_counts_the_exception_table() -> None:
     assert code_digest(code) != code_digest(code.replace(co_exceptiontable=b""))
 
 
+@pytest.mark.parametrize(
+    "change", [{"co_kwonlyargcount": 0}, {"co_argcount": 0}, {"co_flags": 0}, {"co_name": "l"}, {"co_names": ("b",)}]
+)
+def test_capture_counts_each_field_of_a_code_object(change: dict[str, Any]) -> None:
+    code = module_of("def k(x, *, y):\n    x = x.a\n").k.__code__
+    assert code_digest(code) != code_digest(code.replace(**change))
+
+
+def test_capture_ignores_the_flag_by_which_python_marks_a_docstring() -> None:
+    code = module_of(PLAIN).k.__code__
+    assert code_digest(code) == code_digest(code.replace(co_flags=code.co_flags | 0x4000000))
+
+
 def test_capture_tells_wide_constant_indices_apart() -> None:
     lines = [f"    x[0] = {index}.5\n" for index in range(400)]
     one = captured("def k(x):\n" + "".join(lines))
@@ -277,7 +290,7 @@ def test_capture_counts_a_closure_cell() -> None:
 
 def test_capture_tells_a_cell_from_a_global() -> None:
     as_global = "n = 1\ndef k(x):\n    x[0] = n\n"
-    assert captured(as_global).digest != captured(CLOSURE.format(1)).digest
+    assert differing(captured(as_global), captured(CLOSURE.format(1))) == {"code", "constants"}
 
 
 def test_capture_counts_an_empty_cell() -> None:
@@ -387,12 +400,23 @@ def enum_of(**members: object) -> type[enum.Enum]:
 
 
 def test_capture_counts_an_enum_member() -> None:
-    source = "def k(x):\n    x[0] = Colour.RED.value\n"
+    source = "def k(x):\n    x[0] = Colour.RED\n"
     one, two, other = (
         captured(source, Colour=enum_of(RED=red, GREEN=green)) for red, green in [(1, 2), (3, 2), (1, 4)]
     )
     assert differing(one, two) == {"constants"}
     assert one.digest == other.digest
+
+
+def test_capture_counts_an_enum_member_that_hides_a_property() -> None:
+    class Mixin:
+        @property
+        def RED(self) -> int:
+            return 0
+
+    source = "def k(x):\n    x[0] = Colour.RED.value\n"
+    one, two = (captured(source, Colour=enum.Enum("Colour", {"RED": value}, type=Mixin)) for value in (1, 2))
+    assert differing(one, two) == {"constants"}
 
 
 def test_capture_counts_what_a_metaclass_makes() -> None:
@@ -546,6 +570,13 @@ def test_capture_values_counts_and_guards_what_a_device_function_captured() -> N
 
 def test_capture_values_ignores_the_order_of_names() -> None:
     assert capture_values({"a": 1, "b": 2}).digest == capture_values({"b": 2, "a": 1}).digest
+
+
+def test_capture_numbers_no_function_in_a_set_whose_order_is_chance() -> None:
+    one, two = (module_of(f"@func\ndef f(x):\n    return x + {value}\n").f for value in (1, 2))
+    found = capture_values({"ops": frozenset({one})})
+    assert found.digest == capture_values({"ops": frozenset({two})}).digest
+    assert len(found.guards) == 0
 
 
 # --- the same in every process ----------------------------------------------------------------------------------------

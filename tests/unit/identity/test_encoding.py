@@ -71,6 +71,7 @@ class OtherNamed(Named):
         (Colour.RED, Colour.GREEN),
         (Colour.RED, Size.RED),
         (Colour.RED, 1),
+        (enum.Enum("E", {"A": 1})["A"], enum.Enum("E", {"B": 1})["B"]),
         (np.float32(1.5), np.float64(1.5)),
         (np.float64(1.5), 1.5),
         (np.int32(7), np.int64(7)),

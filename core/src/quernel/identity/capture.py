@@ -312,11 +312,7 @@ def _scopes_of_class(cls: type) -> tuple[tuple[_Scope, bool], ...]:
 
     They are read there, not through the class: a method bound anew at each access is never the same object.
     """
-    scopes: list[tuple[_Scope, bool]] = []
-    if isinstance(cls, EnumMeta):
-        scopes.append((cls._member_map_, False))
-    scopes += [(vars(base), bool(base.__flags__ & _IMMUTABLE_TYPE)) for base in cls.__mro__]
-    return tuple(scopes)
+    return tuple([(vars(base), bool(base.__flags__ & _IMMUTABLE_TYPE)) for base in cls.__mro__])
 
 
 def _computes(value: object) -> bool:
