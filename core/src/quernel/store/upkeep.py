@@ -203,23 +203,36 @@ def _check_rows(layer: LocalLayer, connection: sqlite3.Connection) -> tuple[list
         elif any(start <= key < end for start, end in MAP_RANGES):
             names[rowid] = key
     for rowid, name in names.items():
-        found = layer.reader.find(name)
-        if found is None:
-            continue
-        row = None
-        try:
-            row = MapRow.decode(name, found.value)
-            read_payload(layer.folder, row, found)
-        except (DamagedRowError, FileNotFoundError) as damage:
+        damage, digest = _damage(layer, name)
+        if damage is not None:
             problems.append(f"the row {name}: {damage}")
             damaged.append(rowid)
-            if row is not None:
-                damaged += _payload_rows(connection, row.payload_digest)
+            damaged += _payload_rows(connection, digest)
     return problems, damaged
 
 
+def _damage(layer: LocalLayer, name: str) -> tuple[Exception | None, str]:
+    """What is wrong with a row, and the digest of its payload where that is what is damaged."""
+    damage: Exception | None = None
+    # A file may be gone because another process just stored the payload again: the second look tells.
+    for _ in range(2):
+        found, digest = layer.reader.find(name), ""
+        if found is None:
+            return None, ""
+        try:
+            row = MapRow.decode(name, found.value)
+            digest = row.payload_digest
+            read_payload(layer.folder, row, found)
+        except FileNotFoundError as error:
+            damage = error
+        except DamagedRowError as error:
+            return error, digest
+        else:
+            return None, ""
+    return damage, digest
+
+
 def _payload_rows(connection: sqlite3.Connection, digest: str) -> list[int]:
-    """The payload's row: where the map's row is sound, the payload is what is damaged."""
     rows = connection.execute("SELECT rowid FROM Cache WHERE key = ? AND raw = 1", (f"b/{digest}",)).fetchall()
     return [rowid for (rowid,) in rows]
 
