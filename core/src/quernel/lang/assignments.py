@@ -13,7 +13,7 @@ from quernel.lang.operators import binary
 from quernel.lang.promotion import kind_of
 from quernel.lang.refusals import Node
 from quernel.lang.scope import Entry
-from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value
+from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, named
 
 __all__ = ["assign", "assign_name", "augmented"]
 
@@ -170,8 +170,8 @@ def _mismatch(lowering: FunctionLowering, target: Node, name: str, known: Entry,
     )
     return lowering.refuse.type(
         target,
-        f"`{name}` is {kind_of(old)} ({known.type}) in line {known.loc.line} and {kind_of(new)} ({value.type}) here; "
-        "a local keeps one kind",
+        f"`{name}` is {named(known.type)} in line {known.loc.line} and {named(value.type)} here; "
+        "a local keeps one kind: bool, integer or float",
         fix,
     )
 

@@ -21,7 +21,7 @@ from quernel.lang.conversions import cast
 from quernel.lang.functions_of_values import FUNCTIONS
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import captured
-from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
+from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe, named
 
 __all__ = ["call"]
 
@@ -183,7 +183,7 @@ def _bitcast(lowering: FunctionLowering, node: ast.Call, arguments: list[Value],
     if value.dtype.bits != dtype.bits or bool_ in (value.dtype, dtype):
         raise lowering.refuse.type(
             node,
-            f"a bitcast of {value.type} to {dtype}, which is not as wide",
+            f"a bitcast of {named(value.type)} to {dtype}, which is not as wide",
             "cast to a type of the same width first",
         )
     operand = lowering.expr(value, node)
@@ -231,7 +231,7 @@ def _refusal(lowering: FunctionLowering, node: ast.Call, function: object) -> Ex
         message = None
     if message is not None:
         return lowering.refuse.syntax(node, *message)
-    if hasattr(function, "__quernel_kernel__"):
+    if hasattr(function, "over") and hasattr(function, "options"):
         return lowering.refuse.type(
             node, f"`{name}` is a kernel, and a kernel is launched from the host", "make the shared part a @qn.func"
         )

@@ -6,9 +6,8 @@ from quernel.dtypes import DType, ScalarType, bool_, i64
 from quernel.ir import nodes
 from quernel.lang.constants import constant, converted, literal
 from quernel.lang.lowering import FunctionLowering
-from quernel.lang.promotion import kind_of
 from quernel.lang.refusals import Node
-from quernel.lang.values import Scalar
+from quernel.lang.values import Scalar, named
 
 __all__ = ["cast", "meeting", "stored", "to_index", "truth"]
 
@@ -46,12 +45,14 @@ def stored(lowering: FunctionLowering, value: Scalar, element: DType, node: Node
     """
     if element.is_bool and not value.dtype.is_bool:
         raise lowering.refuse.type(
-            node, f"a value of type {value.type} is stored into an array of bool", "write `bool(…)` or a comparison"
+            node,
+            f"a value of type {named(value.type)} is stored into an array of bool",
+            "write `bool(…)` or a comparison",
         )
     if value.dtype.is_float and not element.is_float:
         raise lowering.refuse.type(
             node,
-            f"a float ({value.type}) is stored into an array of {element}",
+            f"a float ({named(value.type)}) is stored into an array of {element}",
             f"cast it, which truncates: `qn.{element}(…)`; or round it first: `qn.{element}(round(…))`",
         )
     return lowering.expr(cast(lowering, value, element, node), node)
@@ -74,6 +75,6 @@ def to_index(lowering: FunctionLowering, value: Scalar, node: Node, what: str) -
     """
     if not value.dtype.is_integer:
         raise lowering.refuse.type(
-            node, f"{what} must be an integer, not {kind_of(value.dtype)} ({value.type})", "write `int(…)` round it"
+            node, f"{what} must be an integer, not {named(value.type)}", "write `int(…)` around it"
         )
     return meeting(lowering, value, i64, node)

@@ -20,7 +20,7 @@ from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import attribute, captured, find_name
 from quernel.lang.operators import binary, compare, unary
 from quernel.lang.promotion import join
-from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
+from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe, named
 
 __all__ = ["condition", "evaluate", "evaluate_operands", "evaluate_statement_call", "place", "scalar"]
 
@@ -86,7 +86,7 @@ def as_scalar(lowering: FunctionLowering, value: Value, node: ast.expr, what: st
         case ArrayValue(type=type_):
             indices = ", ".join("ijkl"[: type_.ndim])
             raise lowering.refuse.type(
-                node, f"{what} is a whole array ({type}); a thread works on one element", f"index it: `[{indices}]`"
+                node, f"{what} is a whole array ({type_}); a thread works on one element", f"index it: `[{indices}]`"
             )
         case TupleValue(items):
             raise lowering.refuse.type(
@@ -408,7 +408,7 @@ def _either(
     if type_ is None:
         raise lowering.refuse.type(
             node,
-            f"this is {then.type} on one side and {other.type} on the other",
+            f"this is {named(then.type)} on one side and {named(other.type)} on the other",
             "cast one side to the type of the other",
         )
     assert isinstance(type_.dtype, DType)

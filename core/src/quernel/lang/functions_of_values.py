@@ -16,7 +16,7 @@ from quernel.lang.constants import constant, literal
 from quernel.lang.conversions import cast, meeting, truth
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.operators import binary, common_type, power
-from quernel.lang.values import Scalar, TupleValue, Value
+from quernel.lang.values import Scalar, TupleValue, Value, named
 
 __all__ = ["FUNCTIONS", "Handler"]
 
@@ -75,17 +75,15 @@ def _predicate(function: MathFunction) -> Handler:
     return make
 
 
-def _keeping_float(function: MathFunction, host: Callable[[float], float]) -> Handler:
+def _keeping_float(function: MathFunction) -> Handler:
     """A rounding in the float type; integers are refused, as they need none."""
 
     def make(lowering: FunctionLowering, node: ast.Call, arguments: list[Scalar]) -> Value:
         (value,) = arguments
         if not value.dtype.is_float and not value.weak:
             raise lowering.refuse.type(
-                node, f"qn.{function.value} keeps a float's type, and {value.type} is none", "leave the call out"
+                node, f"qn.{function.value} keeps a float's type, and {named(value.type)} is none", "leave the call out"
             )
-        if value.constant is not None and value.weak:
-            return constant(float(host(float(value.constant))))
         return _math(lowering, node, function, arguments, _float_type(value))
 
     return make
@@ -198,7 +196,9 @@ def _cdiv(lowering: FunctionLowering, node: ast.Call, arguments: list[Scalar]) -
     for argument in arguments:
         if not argument.dtype.is_integer:
             raise lowering.refuse.type(
-                node, f"qn.cdiv takes integers, not {argument.type}", "cast with `int(…)`, or use `math.ceil(a / b)`"
+                node,
+                f"qn.cdiv takes integers, not {named(argument.type)}",
+                "cast with `int(…)`, or write `math.ceil(a / b)`",
             )
     left, right = (lowering.leaf(argument, node) for argument in arguments)
     quotient = binary(lowering, ast.FloorDiv, left, right, node)
@@ -233,7 +233,7 @@ def _of_bits(function: MathFunction) -> Handler:
         if not value.dtype.is_integer:
             raise lowering.refuse.type(
                 node,
-                f"qn.{function.value} takes an integer, not {value.type}",
+                f"qn.{function.value} takes an integer, not {named(value.type)}",
                 "look at a float's bits with `qn.bitcast(x, qn.u32)`",
             )
         return _math(lowering, node, function, arguments, ScalarType(value.dtype))
@@ -299,9 +299,9 @@ FUNCTIONS: Final[dict[object, tuple[Handler, int, int]]] = {
     intrinsics.popcount: (_of_bits(MathFunction.POPCOUNT), 1, 1),
     intrinsics.clz: (_of_bits(MathFunction.CLZ), 1, 1),
     intrinsics.ctz: (_of_bits(MathFunction.CTZ), 1, 1),
-    intrinsics.rint: (_keeping_float(MathFunction.RINT, round), 1, 1),
-    intrinsics.floor: (_keeping_float(MathFunction.FLOOR, math.floor), 1, 1),
-    intrinsics.ceil: (_keeping_float(MathFunction.CEIL, math.ceil), 1, 1),
-    intrinsics.trunc: (_keeping_float(MathFunction.TRUNC, math.trunc), 1, 1),
+    intrinsics.rint: (_keeping_float(MathFunction.RINT), 1, 1),
+    intrinsics.floor: (_keeping_float(MathFunction.FLOOR), 1, 1),
+    intrinsics.ceil: (_keeping_float(MathFunction.CEIL), 1, 1),
+    intrinsics.trunc: (_keeping_float(MathFunction.TRUNC), 1, 1),
 }
 """Each function with its handler and the least and greatest number of its arguments."""

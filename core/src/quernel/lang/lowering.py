@@ -222,9 +222,9 @@ class FunctionLowering:
         if isinstance(type_, DType) and type_ not in (f16, bf16):
             return type_
         if isinstance(type_, DType):
-            raise self.refuse.later(node, f"{what} of type {type} are", "use f32")
+            raise self.refuse.later(node, f"{what} of type {type_} are", "use f32")
         named = "vectors" if isinstance(type_, VectorType) else "structs"
-        raise self.refuse.later(node, f"{what} of {type} ({named}) are", "use one array or value per component")
+        raise self.refuse.later(node, f"{what} of {type_} ({named}) are", "use one array or value per component")
 
 
 def _shortened(value: int) -> str:

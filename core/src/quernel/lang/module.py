@@ -287,9 +287,9 @@ def _parameter_value(refuse: Refusals, argument: ast.arg, type_: ParameterType) 
 
 def _require_supported(refuse: Refusals, argument: ast.arg, type_: object) -> None:
     if not isinstance(type_, DType):
-        raise refuse.later(argument, f"parameters of {type} are", "pass one array or value per component")
+        raise refuse.later(argument, f"parameters of {type_} are", "pass one array or value per component")
     if type_.is_float and type_.bits == 16:
-        raise refuse.later(argument, f"parameters of type {type} are", "convert them to f32 on the host")
+        raise refuse.later(argument, f"parameters of type {type_} are", "convert them to f32 on the host")
 
 
 def _parameter(refuse: Refusals, argument: ast.arg, type_: ParameterType, lowered: _Lowered) -> Parameter:

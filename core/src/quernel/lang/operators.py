@@ -13,7 +13,7 @@ from quernel.lang.constants import compare_constants, constant, converted, fold,
 from quernel.lang.conversions import cast, meeting, truth
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.refusals import Node
-from quernel.lang.values import Number, Scalar
+from quernel.lang.values import Number, Scalar, named
 
 __all__ = ["SYMBOLS", "binary", "common_type", "compare", "power", "unary"]
 
@@ -150,7 +150,7 @@ def _bitwise(lowering: FunctionLowering, op: type[ast.operator], left: Scalar, r
         if side.dtype.is_float:
             raise lowering.refuse.type(
                 node,
-                f"the operator `{SYMBOLS[op]}` takes integers and bools, not {side.type}",
+                f"the operator `{SYMBOLS[op]}` takes integers and bools, not {named(side.type)}",
                 "cast with `int(…)`, or look at the bits with `qn.bitcast(…)`",
             )
     target = promotion.bitwise(left.type, right.type)
@@ -164,7 +164,9 @@ def _shift(lowering: FunctionLowering, op: BinaryOp, left: Scalar, right: Scalar
     for side in (left, right):
         if side.dtype.is_float:
             raise lowering.refuse.type(
-                node, f"a shift takes integers, not {side.type}", "cast with `int(…)`, or multiply by a power of two"
+                node,
+                f"a shift takes integers, not {named(side.type)}",
+                "cast with `int(…)`, or multiply by a power of two",
             )
     if left.weak and not right.weak:
         target = ScalarType(promotion.widened(right.dtype))
@@ -240,7 +242,7 @@ def unary(lowering: FunctionLowering, op: type[ast.unaryop], operand: Scalar, no
         return _negated(lowering, truth(lowering, operand, node), node)
     if op is ast.Invert and not operand.dtype.is_integer:
         fix = "write `not x`" if operand.dtype.is_bool else "look at the bits with `qn.bitcast(…)`"
-        raise lowering.refuse.type(node, f"the operator `~` takes integers, not {operand.type}", fix)
+        raise lowering.refuse.type(node, f"the operator `~` takes integers, not {named(operand.type)}", fix)
     if operand.constant is not None and (operand.weak or operand.dtype.is_bool):
         number = operand.constant
         return constant(+number if op is ast.UAdd else -number if op is ast.USub else ~int(number))

@@ -21,7 +21,7 @@ from quernel.lang.expressions import (
 )
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.scope import Entry, LoopFrame, meet
-from quernel.lang.values import ObjectValue, Scalar, TupleValue, Value
+from quernel.lang.values import ObjectValue, Scalar, TupleValue, Value, named
 from quernel.locations import Location
 
 __all__ = ["MAX_UNROLLED", "lower_body"]
@@ -424,7 +424,7 @@ def _returned(lowering: FunctionLowering, node: ast.Return, source: ast.expr) ->
         if joined is None:
             raise lowering.refuse.type(
                 node,
-                f"{item.type} is returned here and {known.type} in line {known.loc.line}",
+                f"{named(item.type)} is returned here and {named(known.type)} in line {known.loc.line}",
                 "cast one of them to the type of the other",
             )
         lowering.scope.changed = lowering.scope.changed or joined != known

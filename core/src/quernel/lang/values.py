@@ -7,7 +7,7 @@ import attrs
 from quernel.dtypes import ArrayType, DType, ScalarType
 from quernel.ir import nodes
 
-__all__ = ["ArrayValue", "Number", "ObjectValue", "Scalar", "TupleValue", "Value", "describe"]
+__all__ = ["ArrayValue", "Number", "ObjectValue", "Scalar", "TupleValue", "Value", "describe", "named"]
 
 Number = bool | int | float
 """A constant as Python holds it."""
@@ -71,13 +71,21 @@ class ObjectValue:
 Value = Scalar | ArrayValue | TupleValue | ObjectValue
 
 
+def named(of: ScalarType) -> str:
+    """A scalar type in words of the language: `int` and `float` are the weak ones."""
+    if not of.weak:
+        return str(of.dtype)
+    assert isinstance(of.dtype, DType)
+    return "float" if of.dtype.is_float else "int"
+
+
 def describe(value: Value) -> str:
     """The type of `value` in words of the language."""
     match value:
         case Scalar(constant=None):
-            return str(value.type)
-        case Scalar():
-            return f"{value.type} {value.constant!r}"
+            return named(value.type)
+        case Scalar(constant=known):
+            return repr(known) if value.weak or value.dtype.is_bool else f"{value.dtype}({known!r})"
         case ArrayValue():
             return str(value.type)
         case TupleValue():
