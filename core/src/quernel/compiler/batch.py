@@ -239,7 +239,7 @@ class Batch:
             job.why_missed = ("refused by the device",)
             job.start_afresh()
             return False
-        job.kernel = LoadedKernel(job.id, shared.header, shared.loaded, shared.digest, shared)
+        job.kernel = LoadedKernel(job.id, shared)
         if job.found is not Found.STORED and job.artifact is not None and job.is_storable and self._persists:
             self._target.store(self._environment, job.id, job.artifact, job.source, job.ir_key)
         return True

@@ -7,8 +7,6 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-import attrs
-
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.errors import StoreError
 
@@ -25,13 +23,15 @@ LoadedT = TypeVar("LoadedT")
 T = TypeVar("T")
 
 
-@attrs.frozen(eq=False)
 class SharedLoad(Generic[LoadedT]):
     """What one artifact became on the device; every kernel with an equal artifact shares it."""
 
-    digest: str
-    header: ArtifactHeader
-    loaded: LoadedT
+    __slots__ = ("__weakref__", "digest", "header", "loaded")
+
+    def __init__(self, digest: str, header: ArtifactHeader, loaded: LoadedT) -> None:
+        self.digest = digest
+        self.header = header
+        self.loaded = loaded
 
 
 class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):

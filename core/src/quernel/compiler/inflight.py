@@ -7,8 +7,6 @@ import threading
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import attrs
-
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.compiler.definition import KernelDefinition
 from quernel.compiler.guarded_target import SharedLoad
@@ -27,7 +25,6 @@ TableKey = tuple["Environment | None", Hashable]
 """The key of the loader's tables: the environment, and an id, an IR key or a source's digest."""
 
 
-@attrs.frozen(eq=False)
 class LoadedKernel(Generic[VariantT, LoadedT]):
     """A kernel that can be launched.
 
@@ -38,11 +35,17 @@ class LoadedKernel(Generic[VariantT, LoadedT]):
         digest: the artifact's.
     """
 
-    id: ArtifactId[VariantT]
-    header: ArtifactHeader
-    loaded: LoadedT
-    digest: str
-    _shared: SharedLoad[LoadedT] = attrs.field(repr=False)
+    __slots__ = ("_shared", "digest", "header", "id", "loaded")
+
+    def __init__(self, id: ArtifactId[VariantT], shared: SharedLoad[LoadedT]) -> None:  # noqa: A002
+        self.id = id
+        self.header: ArtifactHeader = shared.header
+        self.loaded: LoadedT = shared.loaded
+        self.digest = shared.digest
+        self._shared = shared  # other kernels find it for as long as someone has it
+
+    def __repr__(self) -> str:
+        return f"<loaded kernel {self.id.kernel.name} {self.digest[:12]}>"
 
 
 class JobState(enum.Enum):
@@ -68,44 +71,50 @@ class Found(enum.Enum):
     """This job compiled it."""
 
 
-@attrs.define(eq=False)
 class Job:
     """One kernel on its way from an id to being loaded. Its driver owns all of it; others read after `done`.
 
     Attributes:
         num_waiters: threads that wait for it, or drive it for themselves; under the tables' lock. While it is 0,
             nobody has launched the kernel yet, so a failure has to wait for that.
+        state: where it ended, `ACTIVE` before.
+        failure: why it cannot be loaded.
+        kernel: the loaded kernel.
         is_storable: whether what is compiled from it may be kept and looked up by its IR.
-        is_expanded: whether its IR is there, or it has none.
+        is_expanded: whether its IR has been made.
         is_fresh: nothing may be looked up any more, as the device refused what was kept.
         leader: the job whose artifact this one waits for.
+        found: where the artifact came from.
         is_from_store: whether the artifact was kept, so that a refusal by the device is no failure yet.
+        shared: what the artifact, or an equal one, became on the device.
+        recording: notes of its stages; `None` before the first.
     """
 
-    definition: KernelDefinition
-    id: ArtifactId[Any]
-    environment: Environment | None
-    num_waiters: int = 0
-    done: threading.Event = attrs.field(factory=threading.Event)
-    state: JobState = JobState.ACTIVE
-    failure: BaseException | None = None
-    kernel: LoadedKernel[Any, Any] | None = None
-    started_ns: int = 0
-    duration_ns: int = 0
-    worker: str = ""
-    why_missed: tuple[str, ...] = ()
-    is_storable: bool = True
-    is_expanded: bool = False
-    is_fresh: bool = False
-    leader: Job | None = None
-    found: Found | None = None
-    is_from_store: bool = False
-    ir_key: IrKey | None = None
-    source: str | None = None
-    lowered: Any = None
-    artifact: Any = None
-    shared: SharedLoad[Any] | None = None
-    recording: CompilationRecording | None = None
+    def __init__(self, definition: KernelDefinition, id: ArtifactId[Any], environment: Environment | None) -> None:  # noqa: A002
+        self.definition = definition
+        self.id = id
+        self.environment = environment
+        self.num_waiters = 0
+        self.done = threading.Event()
+        self.state = JobState.ACTIVE
+        self.failure: BaseException | None = None
+        self.kernel: LoadedKernel[Any, Any] | None = None
+        self.is_storable = True
+        self.is_expanded = False
+        self.is_fresh = False
+        self.leader: Job | None = None
+        self.found: Found | None = None
+        self.is_from_store = False
+        self.ir_key: IrKey | None = None
+        self.source: str | None = None
+        self.lowered: Any = None
+        self.artifact: Any = None
+        self.shared: SharedLoad[Any] | None = None
+        self.started_ns = 0
+        self.duration_ns = 0
+        self.worker = ""
+        self.why_missed: tuple[str, ...] = ()
+        self.recording: CompilationRecording | None = None
 
     @property
     def key(self) -> TableKey:
