@@ -1,1 +1,135 @@
-"""Quernel: write a kernel once, compile and launch it on any device."""
+"""Quernel: write a kernel once, compile and launch it on any device.
+
+By convention `import quernel as qn`. Every name is loaded at its first use, so that importing the package costs next to
+nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quernel import errors
+    from quernel.api import (
+        Kernel,
+        SpecializedKernel,
+        backends,
+        device,
+        devices,
+        kernel,
+        set_default_device,
+        source_kernel,
+        use,
+    )
+    from quernel.dtypes import (
+        Array,
+        Array1,
+        Array2,
+        Array3,
+        Array4,
+        Const,
+        bf16,
+        f16,
+        f32,
+        f64,
+        i8,
+        i16,
+        i32,
+        i64,
+        u8,
+        u16,
+        u32,
+        u64,
+    )
+    from quernel.dtypes import bool_ as bool  # noqa: A004 — the language's name
+    from quernel.intrinsics import (
+        DeviceFunction,
+        atomic,
+        barrier,
+        bitcast,
+        block,
+        block_dim,
+        block_id,
+        cdiv,
+        ceil,
+        clamp,
+        clz,
+        ctz,
+        floor,
+        fma,
+        func,
+        global_dim,
+        global_id,
+        grid_dim,
+        local_id,
+        popcount,
+        private,
+        random,
+        rint,
+        rsqrt,
+        shared,
+        subgroup,
+        trunc,
+        uniform,
+        unroll,
+    )
+    from quernel.plugins import BackendInfo
+    from quernel.runtime.arrays import DeviceArray
+    from quernel.runtime.devices import Device
+    from quernel.runtime.graphs import Graph
+    from quernel.runtime.operations import DeviceInfo
+    from quernel.runtime.profiles import Profile
+    from quernel.runtime.streams import Event, Stream
+    from quernel.store import environment
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "quernel.api": (
+        "Kernel SpecializedKernel backends device devices kernel set_default_device source_kernel use"
+    ),
+    "quernel.dtypes": (
+        "Array Array1 Array2 Array3 Array4 Const bf16 bool f16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64"
+    ),
+    "quernel.intrinsics": (
+        "DeviceFunction atomic barrier bitcast block block_dim block_id cdiv ceil clamp clz ctz floor fma func "
+        "global_dim global_id grid_dim local_id popcount private random rint rsqrt shared subgroup trunc uniform unroll"
+    ),
+    "quernel.plugins": "BackendInfo",
+    "quernel.runtime.arrays": "DeviceArray",
+    "quernel.runtime.devices": "Device",
+    "quernel.runtime.graphs": "Graph",
+    "quernel.runtime.operations": "DeviceInfo",
+    "quernel.runtime.profiles": "Profile",
+    "quernel.runtime.streams": "Event Stream",
+    "quernel.store": "environment",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = [  # noqa: RUF022 — grouped as the documentation groups them
+    "Array", "Array1", "Array2", "Array3", "Array4", "Const",
+    "BackendInfo", "Device", "DeviceArray", "DeviceFunction", "DeviceInfo", "Event", "Graph", "Kernel", "Profile",
+    "SpecializedKernel", "Stream",
+    "atomic", "backends", "barrier", "bf16", "bitcast", "block", "block_dim", "block_id", "bool", "cdiv", "ceil",
+    "clamp", "clz", "ctz", "device", "devices", "environment", "errors", "f16", "f32", "f64", "floor", "fma", "func",
+    "global_dim", "global_id", "grid_dim", "i8", "i16", "i32", "i64", "kernel", "local_id", "popcount", "private",
+    "random", "rint", "rsqrt", "set_default_device", "shared", "source_kernel", "subgroup", "trunc", "u8", "u16",
+    "u32", "u64", "uniform", "unroll", "use",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "errors":
+        return import_module("quernel.errors")
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'quernel' has no attribute {name!r}")
+    value = getattr(import_module(home), "bool_" if name == "bool" else name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -21,6 +21,7 @@ class Capabilities:
         f64_atomics: f64 atomic add exists, natively or by compare-and-swap.
         barriers: threads of a block can wait for each other.
         subgroups: subgroup operations exist.
+        checked: launches that check every index, and asserts.
         source_languages: languages that `qn.source_kernel` may hand to this target, for example `llvm-ir`.
     """
 
@@ -33,6 +34,7 @@ class Capabilities:
     f64_atomics: bool = True
     barriers: bool = True
     subgroups: bool = True
+    checked: bool = False
     source_languages: tuple[str, ...] = ()
 
 

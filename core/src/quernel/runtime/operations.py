@@ -110,6 +110,8 @@ class DeviceOperations(ABC, Generic[LoadedT]):
     info: DeviceInfo
     host_accessible: bool = False
     """Whether kernels read and write host memory in place, so that NumPy arrays are arguments."""
+    survives_fork: bool = False
+    """Whether a forked child may go on using the open device: no driver's context, no threads that it waits for."""
 
     @property
     @abstractmethod

@@ -1,0 +1,220 @@
+"""A kernel as its user holds it: launched over an extent or on a grid, with settings, specialized, pickled by name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+
+from quernel.errors import KernelTypeError, LaunchError
+from quernel.geometry import normalize_block
+from quernel.runtime.directory import directory
+from quernel.runtime.layouts import extent_layout, grid_layout
+
+if TYPE_CHECKING:
+    from quernel.api.specialized import SpecializedKernel
+    from quernel.runtime.devices import Device
+    from quernel.runtime.launchables import Launchable
+    from quernel.runtime.launchers import Launcher
+    from quernel.runtime.operations import DeviceInfo
+    from quernel.runtime.streams import Stream
+
+__all__ = ["Kernel"]
+
+_UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "unset"})()
+_SETTINGS = ("block", "checked", "fast_math", "debug", "contract", "device", "interpret")
+
+
+@final
+class Kernel:
+    """A function that many threads run, made by `@qn.kernel` or `qn.source_kernel`. It returns nothing.
+
+    `kernel.over(n)(...)` runs one thread per point of an extent; `kernel[grid, block](...)` runs explicit blocks.
+    """
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, launchable: Launchable, function: Callable[..., Any] | None = None) -> None:
+        self._launchable = launchable
+        self._settings: dict[str, Any] = {}
+        self.__name__ = self.__qualname__ = launchable.origin.name
+        if function is not None:
+            functools.update_wrapper(self, function)
+
+    def __repr__(self) -> str:
+        settings = "".join(f", {name}={value!r}" for name, value in self._settings.items())
+        return f"<kernel {self.__qualname__}({', '.join(self._launchable.parameters.names)}){settings}>"
+
+    def over(
+        self,
+        extent: int | range | tuple[int | range, ...],
+        *,
+        block: int | tuple[int, ...] | None = None,
+        device: str | DeviceInfo | Device | None = None,
+        stream: Stream | None = None,
+    ) -> Launcher:
+        """A launcher of one thread per point of a 1- to 3-D extent; edges are masked. On the launch path.
+
+        Args:
+            extent: per axis a length, or `range(start, stop)`; the last axis is the fastest.
+            block: how many threads go together; it does not change what is computed.
+            device: where to run; by default the arrays' device.
+            stream: the stream to run in; by default the device's.
+
+        Raises:
+            LaunchError: there is no such extent or block.
+        """
+        launchable = self._launchable
+        shape = launchable.block if block is None else normalize_block(block)
+        geometry, facts = extent_layout(extent, shape)
+        return _launcher(launchable, geometry, facts, self._device(device), stream)
+
+    def __getitem__(self, key: Any) -> Launcher:
+        """A launcher of an explicit grid: `kernel[grid]`, `kernel[grid, block]`, `kernel[grid, block, stream]`.
+
+        A grid of several axes is written as a tuple before its block, or alone as `kernel[(gy, gx),]`.
+
+        Raises:
+            LaunchError: there is no such grid or block.
+        """
+        grid, block, stream = _split(key)
+        launchable = self._launchable
+        shape = launchable.block if block is None else normalize_block(block)
+        geometry, facts = grid_layout(grid, shape)
+        return _launcher(launchable, geometry, facts, self._device(None), stream)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Refuses: a kernel needs the shape of its launch.
+
+        Raises:
+            KernelTypeError: always, showing both forms.
+        """
+        name = self.__name__
+        raise KernelTypeError(
+            f"kernel {name} was called without saying how many threads run",
+            fix=f"{name}.over(extent)(...) for one thread per point, or {name}[grid, block](...) for explicit blocks",
+        )
+
+    def options(
+        self,
+        *,
+        block: int | tuple[int, ...] | None = _UNSET,
+        device: str | DeviceInfo | Device | None = _UNSET,
+        checked: bool = _UNSET,
+        fast_math: bool = _UNSET,
+        debug: bool = _UNSET,
+        interpret: bool = _UNSET,
+        contract: bool = _UNSET,
+    ) -> Kernel:
+        """The same kernel with other settings; what is not named stays as it is.
+
+        Args:
+            block: the block of launches that name none.
+            device: the device of launches that name none.
+            checked: every index is checked; a violation raises `IndexError` at the kernel's line.
+            fast_math: allows reassociation, reciprocals, approximate functions and flush to zero.
+            debug: line tables in the compiled code.
+            interpret: runs in the reference interpreter, where `breakpoint()` works.
+            contract: `a*b ± c` within one expression becomes one fused multiply-add.
+        """
+        given = {
+            "block": block,
+            "device": device,
+            "checked": checked,
+            "fast_math": fast_math,
+            "debug": debug,
+            "interpret": interpret,
+            "contract": contract,
+        }
+        return self._with({name: value for name, value in given.items() if value is not _UNSET})
+
+    def specialize(self, *types: Any, **types_or_constants: Any) -> SpecializedKernel:
+        """One specialization, to look at without launching: types (or arguments) by position or name.
+
+        A parameter whose annotation says its type may be left out; a `Const` parameter takes its value. The device is
+        the kernel's own or the current one.
+
+        Raises:
+            KernelTypeError: a type is missing or does not fit.
+        """
+        from quernel.api.specialized import specialize
+
+        return specialize(self._launchable, types, types_or_constants)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The names of the array parameters that it writes.
+
+        Raises:
+            KernelTypeError: it has parameters without types and was not launched yet.
+        """
+        from quernel.api.specialized import written_names
+
+        return written_names(self._launchable)
+
+    def __reduce__(self) -> Any:
+        module, name = getattr(self, "__module__", None), self.__qualname__
+        if module is None or "<" in name:
+            raise LaunchError(
+                f"kernel {name} does not pickle: it cannot be imported by name", fix="define it at the top of a module"
+            )
+        return _imported, (module, name, dict(self._settings))
+
+    def _device(self, device: Any) -> Device | None:
+        if device is None:
+            device = self._launchable.device
+            if device is None:
+                return None
+        return directory.device(device)
+
+    def _with(self, settings: dict[str, Any]) -> Kernel:
+        launchable = self._launchable
+        code = {name: settings[name] for name in ("checked", "fast_math", "debug", "contract") if name in settings}
+        changes: dict[str, Any] = {name: settings[name] for name in ("device", "interpret") if name in settings}
+        if code:
+            changes["options"] = attrs.evolve(launchable.options, **{name: bool(value) for name, value in code.items()})
+        if "block" in settings:
+            block = settings["block"]
+            changes["block"] = None if block is None else normalize_block(block)
+        made = Kernel(attrs.evolve(launchable, **changes), getattr(self, "__wrapped__", None))
+        made._settings = {**self._settings, **settings}
+        return made
+
+
+def _launcher(launchable: Launchable, geometry: Any, facts: int, device: Device | None, stream: Stream | None) -> Launcher:
+    from quernel.runtime.launchers import Launcher
+
+    return Launcher(launchable, geometry, facts, device, stream)
+
+
+def _split(key: Any) -> tuple[Any, Any, Stream | None]:
+    from quernel.runtime.streams import Stream
+
+    if not isinstance(key, tuple):
+        return key, None, None
+    if not 1 <= len(key) <= 3:
+        raise LaunchError(f"kernel[...] takes 1 to 3 parts, got {len(key)}", fix="write kernel[grid, block, stream]")
+    grid, block, stream = (*key, None, None)[:3]
+    if stream is not None and not isinstance(stream, Stream):
+        raise LaunchError(
+            f"the third part of kernel[grid, block, stream] is a {type(stream).__name__}, not a stream",
+            fix="write a grid of three axes as a tuple: kernel[(gz, gy, gx), block], or kernel[(gz, gy, gx),]",
+        )
+    return grid, block, stream
+
+
+def _imported(module: str, qualified_name: str, settings: dict[str, Any]) -> Kernel:
+    """The kernel of that name, for unpickling."""
+    import importlib
+
+    found: Any = importlib.import_module(module)
+    for part in qualified_name.split("."):
+        found = getattr(found, part)
+    if not isinstance(found, Kernel):
+        raise KernelTypeError(f"{module}.{qualified_name} is no kernel any more", fix="pickle it again")
+    missing = {name: value for name, value in settings.items() if found._settings.get(name, _UNSET) != value}
+    return found._with(missing) if missing else found

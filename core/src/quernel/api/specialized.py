@@ -1,0 +1,209 @@
+"""One specialization of a kernel, to look at: its IR, source, assembly, registers."""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
+from quernel.compiler.definition import KernelDefinition, Specialization
+from quernel.dtypes import ArrayType, ParameterType, ScalarType
+from quernel.errors import KernelSyntaxError, KernelTypeError
+from quernel.geometry import DEFAULT_BLOCKS, LaunchForm
+from quernel.runtime.argument_types import argument_type, constant_value
+from quernel.runtime.arrays import DeviceArray
+from quernel.runtime.definitions import ForeignOrigin
+from quernel.runtime.directory import directory
+from quernel.runtime.parameters import MISSING, Spec, declared_type
+
+if TYPE_CHECKING:
+    from quernel.ir.nodes import Module
+    from quernel.runtime.devices import Device
+    from quernel.runtime.launchables import Launchable
+
+__all__ = ["SpecializedKernel", "specialize", "written_names"]
+
+_log = logging.getLogger(__name__)
+
+
+@final
+class SpecializedKernel:
+    """A kernel for exact types, for one device; everything is worked out when it is asked for, and kept.
+
+    Attributes:
+        definition: its identity and what is fixed.
+        device: the device that it is compiled for.
+    """
+
+    def __init__(self, definition: KernelDefinition, device: Device) -> None:
+        self.definition = definition
+        self.device = device
+
+    def __repr__(self) -> str:
+        types = ", ".join(f"{name}: {given}" for name, given in self.definition.specialization.parameters)
+        return f"<{self.definition.name}({types}) for {self.device.name}>"
+
+    @cached_property
+    def module(self) -> Module:
+        """Its IR as nodes.
+
+        Raises:
+            KernelSyntaxError, KernelTypeError: the language does not have what the kernel says.
+        """
+        return self.definition.expand()
+
+    @cached_property
+    def ir(self) -> str:
+        """Its IR as text."""
+        from quernel.ir.printer import print_module
+
+        return print_module(self.module)
+
+    @cached_property
+    def source(self) -> str | None:
+        """The text that the backend lowers it to, or `None` where it has none to show."""
+        return self._compiler.listing(self._lowered)
+
+    @cached_property
+    def asm(self) -> str | None:
+        """The device's assembly, or `None` where the backend has no disassembler."""
+        return self._compiler.assembly(self._artifact)
+
+    @property
+    def registers(self) -> int | None:
+        """Registers of a thread, where the toolchain says so."""
+        return self.statistics.get("registers")
+
+    @property
+    def spills(self) -> int | None:
+        """Bytes of a thread's registers that are kept in memory instead, where the toolchain says so."""
+        return self.statistics.get("spills")
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """What the toolchain says of the compiled code, by name."""
+        return dict(self.header.statistics)
+
+    @property
+    def header(self) -> ArtifactHeader:
+        """What a launch needs besides the code: argument slots, what is written, shared memory."""
+        return self.device.operations.target.header(self._artifact)
+
+    @cached_property
+    def _id(self) -> ArtifactId[Any]:
+        return ArtifactId(self.definition.id, self._compiler.default_variant(self.definition.specialization.signature))
+
+    @property
+    def _compiler(self) -> Any:
+        return self.device.operations.target.compiler
+
+    @cached_property
+    def _lowered(self) -> Any:
+        from quernel.compiler.recording import CompilationRecording
+
+        return self._compiler.lower(self.definition, self._id, CompilationRecording(), _log)
+
+    @cached_property
+    def _artifact(self) -> Any:
+        return self._compiler.finalize(self._id, self._lowered)
+
+
+def specialize(launchable: Launchable, types: tuple[Any, ...], named: dict[str, Any]) -> SpecializedKernel:
+    """The specialization of a kernel for types, values of `Const` parameters, or arguments like those of a launch."""
+    parameters = launchable.parameters
+    given = dict(zip(parameters.names, types, strict=False))
+    if len(types) > len(parameters.names):
+        parameters.bind(types, {})
+    for name, value in named.items():
+        parameters.index_of(name)
+        if name in given:
+            parameters.bind(types, {name: value})
+        given[name] = value
+    exact: list[tuple[str, ParameterType]] = []
+    constants: list[tuple[str, Any]] = []
+    for spec in parameters.specs:
+        if spec.is_const:
+            value = given.get(spec.name, spec.default)
+            if value is MISSING:
+                raise KernelTypeError(f"Const parameter {spec.name!r} has no value", fix=f"pass {spec.name}=...")
+            constants.append((spec.name, constant_value(spec, value)))
+        else:
+            exact.append((spec.name, _exact_type(spec, given.get(spec.name, MISSING))))
+    device = directory.device(launchable.device)
+    definition = _defined(launchable, tuple(exact), tuple(constants))
+    return SpecializedKernel(definition, device)
+
+
+def written_names(launchable: Launchable) -> tuple[str, ...]:
+    """The array parameters that a kernel writes: from what was launched, else from its declared types."""
+    if isinstance(launchable.origin, ForeignOrigin):
+        return launchable.origin.source.writes
+    for table in (launchable.over, launchable.grid):
+        for ready in table.values():
+            return tuple(parameter.name for parameter in ready.header.params if parameter.is_written)
+    from quernel.ir.walk import written_params
+
+    specialized = _without_device(launchable)
+    names = {parameter.name for parameter in specialized.expand().kernel.params}
+    written = written_params(specialized.expand())
+    return tuple(name for name in launchable.parameters.names if name in names and name in written)
+
+
+def _without_device(launchable: Launchable) -> KernelDefinition:
+    exact: list[tuple[str, ParameterType]] = []
+    constants: list[tuple[str, Any]] = []
+    for spec in launchable.parameters.specs:
+        if spec.is_const:
+            if spec.default is MISSING:
+                raise KernelTypeError(
+                    f"what kernel {launchable.origin.name} writes may depend on {spec.name!r}", fix="launch it first"
+                )
+            constants.append((spec.name, constant_value(spec, spec.default)))
+        else:
+            exact.append((spec.name, _exact_type(spec, MISSING)))
+    return _defined(launchable, tuple(exact), tuple(constants))
+
+
+def _defined(
+    launchable: Launchable, exact: tuple[tuple[str, ParameterType], ...], constants: tuple[tuple[str, Any], ...]
+) -> KernelDefinition:
+    """The kernel over an extent, or on a grid where it has a block concept; of the rank that its ids are read in."""
+    if isinstance(launchable.origin, ForeignOrigin):
+        block = launchable.block or DEFAULT_BLOCKS[1]
+        return launchable.defined(Specialization(exact, constants, LaunchForm.GRID, block, launchable.options))[0]
+    blocks = [launchable.block] if launchable.block is not None else list(DEFAULT_BLOCKS.values())
+    refusal: Exception | None = None
+    for form in (LaunchForm.OVER, LaunchForm.GRID):
+        for block in blocks:
+            definition = launchable.defined(Specialization(exact, constants, form, block, launchable.options))[0]
+            try:
+                definition.expand()
+            except (KernelSyntaxError, KernelTypeError) as error:
+                refusal = refusal or error
+                continue
+            return definition
+    assert refusal is not None
+    raise refusal
+
+
+def _exact_type(spec: Spec, given: Any) -> ParameterType:
+    if given is MISSING:
+        declared = spec.declared
+        if isinstance(declared, ArrayType) and declared.element is not None:
+            return ArrayType(declared.element, 1 if declared.ndim is None else declared.ndim)
+        if isinstance(declared, ScalarType):
+            return declared
+        raise KernelTypeError(
+            f"parameter {spec.name!r} has no exact type", fix=f"pass {spec.name}=qn.f32, qn.Array1[qn.f32] or an argument"
+        )
+    if isinstance(given, np.ndarray | np.generic | DeviceArray | bool | int | float):
+        return argument_type(spec, given)
+    wanted = declared_type(spec.name, given)
+    if isinstance(wanted, ScalarType):
+        return wanted
+    if isinstance(wanted, ArrayType) and wanted.element is not None:
+        return ArrayType(wanted.element, 1 if wanted.ndim is None else wanted.ndim)
+    raise KernelTypeError(f"{given!r} is no exact type for parameter {spec.name!r}", fix="write qn.Array1[qn.f32]")

@@ -1,0 +1,45 @@
+"""Connects the plugins to the layers that must not know of them. Nothing is looked for before it is needed."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from quernel.runtime.directory import directory
+from quernel.runtime.loading import observe_compilations
+
+if TYPE_CHECKING:
+    from quernel.plugins import BackendCatalog, Observers
+    from quernel.runtime.operations import Backend
+
+__all__ = ["catalog", "connect", "observers"]
+
+
+@cache
+def catalog() -> BackendCatalog:
+    """The installed backends."""
+    from quernel.plugins.backends import BackendCatalog
+
+    return BackendCatalog()
+
+
+@cache
+def observers() -> Observers:
+    """The installed observers and store layers."""
+    from quernel.plugins.observers import Observers
+
+    return Observers()
+
+
+class _InstalledBackends:
+    def names(self) -> tuple[str, ...]:
+        return catalog().names()
+
+    def load(self, name: str) -> Backend:
+        return catalog().load(name)
+
+
+def connect() -> None:
+    """Makes the process's directory look at installed backends, and compilations reach installed observers."""
+    directory.use_source(_InstalledBackends())
+    observe_compilations(observers)

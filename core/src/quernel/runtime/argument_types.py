@@ -1,0 +1,191 @@
+"""From a declared parameter and an argument to the parameter's type; and what is refused on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from quernel.dtypes import (
+    ArrayType,
+    ConstAnnotation,
+    DType,
+    ParameterType,
+    ScalarType,
+    bool_,
+    dtype_of,
+    f64,
+    i64,
+)
+from quernel.errors import KernelTypeError
+from quernel.runtime.arrays import DeviceArray
+from quernel.runtime.parameters import Spec
+from quernel.runtime.scalars import checked_float, checked_integer, convert_scalar, shown
+
+__all__ = ["argument_type", "constant_key", "constant_value", "convert_argument", "element_type"]
+
+
+def argument_type(spec: Spec, value: Any) -> ParameterType:
+    """The type of a parameter for this argument.
+
+    Raises:
+        KernelTypeError: the argument does not fit what was declared, or is of a kind that kernels do not take.
+    """
+    declared = spec.declared
+    if isinstance(value, DeviceArray | np.ndarray):
+        element = element_type(spec.name, value)
+        if declared is None:
+            declared = ArrayType(None)
+        if not isinstance(declared, ArrayType):
+            raise KernelTypeError(
+                f"parameter {spec.name!r} is {_described(declared)} and got an array of {element.name}",
+                fix="pass one value, for example array[0].item(), or annotate the parameter as qn.Array[...]",
+            )
+        return _array_type(spec.name, declared, element, value)
+    if isinstance(declared, ArrayType):
+        raise KernelTypeError(
+            f"parameter {spec.name!r} is {_described(declared)} and got {shown(value)}",
+            fix="pass a NumPy array or a device array, for example np.asarray(value)",
+        )
+    if isinstance(declared, ScalarType):
+        convert_argument(spec.name, declared, value)
+        return declared
+    inferred = _inferred(spec.name, value)
+    convert_argument(spec.name, inferred, value)
+    return inferred
+
+
+def convert_argument(name: str, declared: ScalarType, value: Any, bounds: tuple[int, int] | None = None) -> Any:
+    """A scalar argument as a plain number of its declared type; `bounds` are those of a weak integer.
+
+    Raises:
+        KernelTypeError: it does not fit.
+    """
+    what = f"parameter {name!r}"
+    dtype = declared.dtype
+    if not isinstance(dtype, DType):
+        raise KernelTypeError(f"{what} is {dtype}, which is not supported yet", fix="pass its parts as scalars")
+    if not declared.weak:
+        return convert_scalar(value, dtype, what)
+    if dtype.is_float:
+        return checked_float(value, dtype, what)
+    number = checked_integer(value, dtype.min, dtype.max, "int", what)
+    if bounds is not None and not bounds[0] <= number <= bounds[1]:
+        raise KernelTypeError(
+            f"{what} got {number}, which does not fit a type that it meets in the kernel",
+            fix=f"pass an integer from {bounds[0]} to {bounds[1]}, or annotate the parameter with a wider type",
+        )
+    return number
+
+
+def element_type(name: str, array: DeviceArray | np.ndarray[Any, Any]) -> DType:
+    """The element type of an array argument.
+
+    Raises:
+        KernelTypeError: its dtype is none of the language's, the array is masked, or has no axes.
+    """
+    if isinstance(array, DeviceArray):
+        dtype = array.dtype
+    else:
+        if isinstance(array, np.ma.MaskedArray):
+            raise KernelTypeError(f"parameter {name!r} got a masked array", fix="pass its .data or .filled(...)")
+        try:
+            dtype = dtype_of(array.dtype)
+        except KernelTypeError as error:
+            fix = "pass its real and imaginary parts" if array.dtype.kind == "c" else error.fix
+            raise KernelTypeError(f"parameter {name!r}: {error.what}", fix=fix) from None
+    if array.ndim == 0:
+        raise KernelTypeError(
+            f"parameter {name!r} got a 0-d array", fix="pass array.reshape(1) to write it, or array.item() as a scalar"
+        )
+    return dtype
+
+
+def _array_type(name: str, declared: ArrayType, element: DType, value: DeviceArray | np.ndarray[Any, Any]) -> ArrayType:
+    wanted = declared.element
+    if wanted is not None and wanted is not element:
+        assert isinstance(wanted, DType), "arrays of vectors and structs are refused where they are declared"
+        raise KernelTypeError(
+            f"parameter {name!r} is an array of {wanted.name} and got one of {element.name}",
+            fix=f"convert it with .astype({'ml_dtypes.bfloat16' if wanted.name == 'bf16' else f'np.{wanted.numpy}'})",
+        )
+    if declared.ndim is not None and declared.ndim != value.ndim:
+        raise KernelTypeError(
+            f"parameter {name!r} is an array of {declared.ndim} axes and got shape {value.shape}",
+            fix=f"reshape it, or annotate the parameter as qn.Array{value.ndim if value.ndim <= 4 else ''}[...]",
+        )
+    return ArrayType(element, value.ndim)
+
+
+def _inferred(name: str, value: Any) -> ScalarType:
+    if isinstance(value, np.generic):
+        try:
+            return ScalarType(dtype_of(value.dtype))
+        except KernelTypeError as error:
+            raise KernelTypeError(f"parameter {name!r}: {error.what}", fix=error.fix) from None
+    if isinstance(value, bool):
+        return ScalarType(bool_)
+    if isinstance(value, int):
+        return ScalarType(i64, weak=True)
+    if isinstance(value, float):
+        return ScalarType(f64, weak=True)
+    fix = "pass numbers, NumPy arrays or device arrays"
+    if isinstance(value, list | tuple):
+        fix = "pass np.asarray(value), or annotate the parameter as qn.Const for a tuple that is fixed when compiled"
+    raise KernelTypeError(f"parameter {name!r} got {shown(value)}, which no kernel takes", fix=fix)
+
+
+def _described(declared: object) -> str:
+    if isinstance(declared, ArrayType):
+        rank = "" if declared.ndim is None else f" of {declared.ndim} axes"
+        return f"an array of {declared.element}{rank}" if declared.element is not None else f"an array{rank}"
+    if isinstance(declared, ScalarType) and declared.weak:
+        return "float" if declared.dtype is f64 else "int"
+    return str(declared)
+
+
+# --- compile-time values ----------------------------------------------------------------------------------------------
+
+
+def constant_value(spec: Spec, value: Any) -> Any:
+    """The value of a `Const` parameter, converted by the type in its annotation if it has one.
+
+    Raises:
+        KernelTypeError: it does not fit, or is an array.
+    """
+    if isinstance(value, np.ndarray | DeviceArray | list | dict):
+        raise KernelTypeError(
+            f"Const parameter {spec.name!r} got {shown(value)}", fix="take it as an ordinary parameter, or pass a tuple"
+        )
+    declared = spec.declared
+    wanted = declared.type if isinstance(declared, ConstAnnotation) else None
+    if wanted is None:
+        return value
+    what = f"Const parameter {spec.name!r}"
+    if isinstance(wanted, DType):
+        return wanted(convert_scalar(value, wanted, what))
+    if wanted is int:
+        return checked_integer(value, i64.min, i64.max, "int", what)
+    if wanted is float:
+        return checked_float(value, f64, what)
+    if wanted is bool:
+        return bool(convert_scalar(value, bool_, what))
+    if isinstance(wanted, type) and not isinstance(value, wanted):
+        raise KernelTypeError(f"{what} is {wanted.__name__} and got {shown(value)}", fix=f"pass a {wanted.__name__}")
+    return value
+
+
+def constant_key(value: Any) -> object:
+    """What tells compile-time values apart in a launcher's table: type and value, floats by their bits."""
+    cls = type(value)
+    if cls is tuple:
+        return (cls, *map(constant_key, value))
+    if cls is float:
+        return (cls, value.hex())
+    if isinstance(value, np.generic):
+        return (cls, value.tobytes())
+    try:
+        hash(value)
+    except TypeError:
+        return (cls, id(value))
+    return (cls, value)

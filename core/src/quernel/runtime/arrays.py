@@ -1,0 +1,376 @@
+"""Arrays on a device: typed, strided views of memory that is freed when the last view goes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from quernel.dtypes import DType, dtype_of
+from quernel.errors import KernelTypeError, LaunchError
+from quernel.runtime.casts import cast_array
+from quernel.runtime.indexing import view_of
+from quernel.runtime.scalars import convert_scalar
+
+if TYPE_CHECKING:
+    from quernel.runtime.devices import Device
+    from quernel.runtime.operations import Memory
+
+__all__ = ["Allocation", "DeviceArray", "contiguous_strides"]
+
+HostArray = np.ndarray[Any, np.dtype[Any]]
+
+
+@final
+class Allocation:
+    """Memory of a device that its arrays share; gives it back when the last of them is gone.
+
+    Attributes:
+        device: where it is.
+        memory: the backend's block.
+        lent_by: a NumPy array whose memory this is; then there is nothing to give back.
+        host: its bytes as the host sees them, or `None`.
+    """
+
+    __slots__ = ("device", "host", "lent_by", "memory")
+
+    def __init__(self, device: Device, memory: Memory, host: HostArray | None, lent_by: HostArray | None = None) -> None:
+        self.device = device
+        self.memory = memory
+        self.host = host
+        self.lent_by = lent_by
+
+    def __del__(self) -> None:
+        if self.lent_by is None and not self.device.is_closed:
+            self.device.operations.free(self.memory)
+
+
+@final
+class DeviceArray:
+    """An array on a device. Indexing gives views; nothing is copied but by the methods that say so.
+
+    Attributes:
+        device: where it is.
+        dtype: type of its elements.
+        shape: length along each axis.
+        strides: bytes from one element to the next along each axis; may be negative or zero.
+        address: of element (0, …, 0), as kernels see it.
+    """
+
+    __slots__ = ("__weakref__", "_allocation", "_offset", "address", "device", "dtype", "launch_kind", "shape", "strides")
+
+    def __init__(
+        self, allocation: Allocation, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], offset_bytes: int
+    ) -> None:
+        self._allocation = allocation
+        self._offset = offset_bytes
+        self.device = allocation.device
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self.address = allocation.memory.address + offset_bytes
+        self.launch_kind: Any = None
+        """What the launch path knows of this array, worked out at its first launch."""
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, without gaps."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in C order without gaps."""
+        expected = self.dtype.itemsize
+        if 0 in self.shape:
+            return True
+        for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if length != 1 and stride != expected:
+                return False
+            expected *= length
+        return True
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a 0-d device array has no len()")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        what = f"{self.dtype.name}, shape {self.shape}, on {self.device.name}"
+        if self.device.is_closed:
+            return f"<device array of {what}, closed>"
+        if self.size > 1000:
+            return f"<device array of {what}>"
+        values = np.array2string(self.numpy(), separator=", ", prefix="device_array(")
+        return f"device_array({values}, {what})"
+
+    # --- views --------------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> DeviceArray:
+        offset, shape, strides = view_of(key, self.shape, self.strides)
+        return self._view(shape, strides, offset)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        target = self[key]
+        if isinstance(value, np.ndarray | DeviceArray):
+            target.copy_from(value)
+        else:
+            target.fill(value)
+
+    def __iter__(self) -> Iterator[DeviceArray]:
+        return (self[index] for index in range(len(self)))
+
+    def reshape(self, *shape: Any) -> DeviceArray:
+        """A view of another shape with the same elements in C order; one length may be -1.
+
+        Raises:
+            KernelTypeError: the lengths do not multiply to the size, or the elements are not contiguous.
+        """
+        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        lengths = [int(length) for length in wanted]
+        known = math.prod(length for length in lengths if length != -1)
+        if lengths.count(-1) == 1 and known and self.size % known == 0:
+            lengths[lengths.index(-1)] = self.size // known
+        if min(lengths, default=0) < 0 or math.prod(lengths) != self.size:
+            raise KernelTypeError(
+                f"shape {self.shape} cannot become {tuple(wanted)}", fix=f"give lengths that multiply to {self.size}"
+            )
+        if not self.is_contiguous:
+            raise KernelTypeError("a strided view cannot be reshaped in place", fix="reshape its .copy()")
+        result = tuple(lengths)
+        return self._view(result, contiguous_strides(result, self.dtype.itemsize), 0)
+
+    def _view(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> DeviceArray:
+        return DeviceArray(self._allocation, self.dtype, shape, strides, self._offset + offset)
+
+    # --- copies -------------------------------------------------------------------------------------------------------
+
+    def numpy(self, out: HostArray | None = None) -> HostArray:
+        """The elements in a new NumPy array, or in `out`. Waits for the device's work, then copies.
+
+        Raises:
+            KernelTypeError: `out` has another shape or dtype.
+        """
+        self._check_usable("copied to the host")
+        if out is None:
+            out = np.empty(self.shape, self.dtype.numpy)
+        elif out.shape != self.shape or out.dtype != self.dtype.numpy:
+            raise KernelTypeError(
+                f"out is {out.dtype} of shape {out.shape}, the array {self.dtype.name} of shape {self.shape}",
+                fix="pass an array of the same dtype and shape",
+            )
+        self.copy_to(out)
+        return out
+
+    def copy_from(self, source: HostArray | DeviceArray) -> None:
+        """Copies every element of `source`, of the same shape and dtype, into this array. Blocks.
+
+        Raises:
+            KernelTypeError: another shape or dtype.
+        """
+        self._check_fits(source)
+        if isinstance(source, DeviceArray):
+            if source.device is self.device and self._copy_within(source):
+                return
+            source = source.numpy()
+        self._check_usable("copied from the host")
+        host = self._host_array()
+        if host is not None:
+            host[...] = source
+        elif self.is_contiguous:
+            self._write(self._offset, np.ascontiguousarray(source, self.dtype.numpy))
+        elif self.size:
+            low, data, view = self._span()
+            view[...] = source
+            self._write(low, data)
+
+    def copy_to(self, target: HostArray | DeviceArray) -> None:
+        """Copies every element into `target`, of the same shape and dtype. Blocks.
+
+        Raises:
+            KernelTypeError: another shape or dtype.
+        """
+        if isinstance(target, DeviceArray):
+            target.copy_from(self)
+            return
+        self._check_fits(target)
+        self._check_usable("copied to the host")
+        host = self._host_array()
+        if host is not None:
+            target[...] = host
+        elif self.is_contiguous and target.flags.c_contiguous:
+            self._read(self._offset, target)
+        elif self.size:
+            target[...] = self._span()[2]
+
+    def to(self, device: Any) -> DeviceArray:
+        """A copy on another device, which may be given by its string; this array itself where it is there already."""
+        from quernel.runtime.directory import directory
+
+        there = directory.device(device)
+        return self if there is self.device else there.array(self)
+
+    def copy(self) -> DeviceArray:
+        """A contiguous copy on the same device."""
+        result = self.device.empty(self.shape, self.dtype)
+        result.copy_from(self)
+        return result
+
+    def astype(self, dtype: Any) -> DeviceArray:
+        """A copy with elements of another type, by the language's cast rules."""
+        wanted = dtype_of(dtype)
+        return self.copy() if wanted is self.dtype else self.device.array(cast_array(self.numpy(), wanted))
+
+    def fill(self, value: Any) -> None:
+        """Sets every element to `value`, converted as a scalar argument of the element type is.
+
+        Raises:
+            KernelTypeError: the value does not fit.
+        """
+        number = convert_scalar(value, self.dtype, "the elements' type")
+        element = np.asarray(number).astype(self.dtype.numpy)
+        if self.device.interceptors or (self._allocation.host is None and self.is_contiguous):
+            self._check_contiguous_fill()
+            self.device.fill(self._allocation.memory, self._offset, element.tobytes(), self.size, self)
+            return
+        self._check_usable("filled")
+        host = self._host_array()
+        if host is not None:
+            host[...] = element
+        elif self.size:
+            low, data, view = self._span()
+            view[...] = element
+            self._write(low, data)
+
+    def item(self) -> Any:
+        """The value of an array of one element, as a Python number."""
+        return self.numpy().item()
+
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.numpy())
+
+    def __bool__(self) -> bool:
+        return bool(self.numpy())
+
+    # --- the host's protocols -----------------------------------------------------------------------------------------
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        host = self._host_array()
+        if host is None:
+            raise AttributeError(f"the host does not see the memory of {self.device.name}")
+        interface: dict[str, Any] = host.__array_interface__
+        return interface
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
+        host = self._host_array()
+        if host is None:
+            raise KernelTypeError(
+                f"an array on {self.device.name} is not copied to the host unasked", fix="call its method .numpy()"
+            )
+        return np.array(host, dtype=dtype, copy=copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        host = self._host_array()
+        if host is None:
+            raise BufferError(f"the host does not see the memory of {self.device.name}")
+        return host.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        host = self._host_array()
+        if host is None:
+            raise BufferError(f"the host does not see the memory of {self.device.name}")
+        kind, number = host.__dlpack_device__()
+        return int(kind), number
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def _host_array(self) -> HostArray | None:
+        """This array as NumPy sees the same memory, once the device's work is done, or `None`."""
+        self.device.synchronize()
+        host = self._allocation.host
+        if host is None:
+            return None
+        return np.ndarray(self.shape, self.dtype.numpy, host, self._offset, self.strides)
+
+    def _bounds(self) -> tuple[int, int]:
+        """First byte and end of what the elements span; the array is not empty."""
+        low = high = self._offset
+        for length, stride in zip(self.shape, self.strides, strict=True):
+            reach = (length - 1) * stride
+            low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+        return low, high + self.dtype.itemsize
+
+    def _span(self) -> tuple[int, HostArray, HostArray]:
+        """The first byte that a strided array spans, a host copy of all the bytes, and the array's view of the copy."""
+        low, high = self._bounds()
+        data = np.empty(high - low, np.uint8)
+        self._read(low, data)
+        return low, data, np.ndarray(self.shape, self.dtype.numpy, data, self._offset - low, self.strides)
+
+    def _read(self, offset: int, target: HostArray) -> None:
+        if target.size:
+            flat = target.reshape(-1).view(np.uint8)
+            self.device.operations.copy_to_host(flat, self._allocation.memory, offset, None)
+
+    def _write(self, offset: int, source: HostArray) -> None:
+        if source.size:
+            flat = source.reshape(-1).view(np.uint8)
+            self.device.operations.copy_from_host(self._allocation.memory, offset, flat, None)
+
+    def _copy_within(self, source: DeviceArray) -> bool:
+        """Copies on the device itself where both sides are contiguous and apart."""
+        if not (self.is_contiguous and source.is_contiguous) or self._allocation is source._allocation:
+            if self.device.interceptors:
+                raise LaunchError(
+                    "a copy between strided or overlapping arrays cannot be part of a graph or profile",
+                    fix="copy contiguous arrays",
+                )
+            return False
+        self.device.copy_memory(
+            self._allocation.memory, self._offset, source._allocation.memory, source._offset, self.nbytes, (self, source)
+        )
+        return True
+
+    def _check_fits(self, other: HostArray | DeviceArray) -> None:
+        dtype = other.dtype if isinstance(other, DeviceArray) else dtype_of(np.asarray(other).dtype)
+        if dtype is not self.dtype or other.shape != self.shape:
+            raise KernelTypeError(
+                f"a copy between {self.dtype.name} of shape {self.shape} and {dtype.name} of shape {other.shape}",
+                fix="convert with .astype(...) and make the shapes equal first",
+            )
+
+    def _check_contiguous_fill(self) -> None:
+        if not self.is_contiguous:
+            raise LaunchError("a strided array cannot be filled in a graph or profile", fix="fill a contiguous array")
+
+    def _check_usable(self, done: str) -> None:
+        self.device.check_open()
+        if self.device.is_capturing:
+            raise LaunchError(f"an array cannot be {done} while a graph is captured", fix="do it before or after")
+
+
+def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """The strides in bytes of a C-contiguous array."""
+    strides = []
+    step = itemsize
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(length, 1)
+    return tuple(reversed(strides))

@@ -1,0 +1,109 @@
+"""Where a kernel's code comes from: a Python function, or a ready-made source in a backend's language."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Protocol, final
+
+from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
+from quernel.dtypes import ArrayType, ParameterType
+from quernel.identity import CapturedCode, CapturedValues, Guards, capture, encode, kernel_id
+
+if TYPE_CHECKING:
+    from quernel.ir.nodes import Module
+
+__all__ = ["ForeignOrigin", "FunctionOrigin", "Origin"]
+
+
+class Origin(Protocol):
+    """A kernel before it is specialized."""
+
+    @property
+    def name(self) -> str:
+        """The user's name of the kernel."""
+        ...
+
+    def capture(self) -> CapturedCode:
+        """Its content as of now."""
+        ...
+
+    def define(self, captured: CapturedCode, values: CapturedValues, made: Specialization) -> KernelDefinition:
+        """The specialized kernel."""
+        ...
+
+
+@final
+class FunctionOrigin:
+    """A kernel written as a Python function."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self.function = function
+        self.name = function.__name__
+
+    def capture(self) -> CapturedCode:
+        """Its code and what it captured, as of now."""
+        return capture(self.function)
+
+    def define(self, captured: CapturedCode, values: CapturedValues, made: Specialization) -> KernelDefinition:
+        """The specialized kernel; the frontend runs when its IR is asked for."""
+        constants = dict(made.constants)
+
+        def expand() -> tuple[Module, bool]:
+            from quernel.lang import expand as expand_function
+
+            return expand_function(
+                self.function,
+                name=self.name,
+                parameter_types=dict(made.parameters),
+                constants=constants,
+                form=made.form,
+                block=made.block,
+                options=made.options,
+            )
+
+        return KernelDefinition(_id(self.name, captured, values, made), made, expand=expand)
+
+
+@final
+class ForeignOrigin:
+    """A kernel given as a ready-made source."""
+
+    def __init__(self, source: ForeignSource) -> None:
+        self.source = source
+        self.name = source.entry
+        content = encode(("source kernel", source.language, source.text, source.entry, source.writes))
+        from hashlib import sha256
+
+        digest = sha256(content).hexdigest()
+        self._captured = CapturedCode(digest, (("code", digest),), Guards())
+
+    def capture(self) -> CapturedCode:
+        """Its text."""
+        return self._captured
+
+    def define(self, captured: CapturedCode, values: CapturedValues, made: Specialization) -> KernelDefinition:
+        """The source with the types of its parameters."""
+        return KernelDefinition(_id(self.name, captured, values, made), made, foreign=self.source)
+
+
+def _id(name: str, captured: CapturedCode, values: CapturedValues, made: Specialization) -> Any:
+    return kernel_id(
+        captured,
+        name=name,
+        types=tuple((parameter, _encodable(given)) for parameter, given in made.parameters),
+        constants=values,
+        block=made.block,
+        options=_encodable_options(made.options),
+        form=made.form.value,
+    )
+
+
+def _encodable(given: ParameterType) -> tuple[object, ...]:
+    if isinstance(given, ArrayType):
+        return ("array", given.element, given.ndim)
+    return ("scalar", given.dtype, given.weak)
+
+
+def _encodable_options(options: Any) -> Mapping[str, object]:
+    return {field.name: getattr(options, field.name) for field in type(options).__attrs_attrs__}

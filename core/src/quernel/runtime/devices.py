@@ -1,0 +1,309 @@
+"""A device as users hold it: one object per device, with its memory, its streams and its kernels."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from quernel.dtypes import DType, dtype_of, f64
+from quernel.errors import DeviceError, LaunchError
+from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides
+from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory
+
+if TYPE_CHECKING:
+    from quernel.capabilities import TargetInfo
+    from quernel.compiler import KernelLoader, Kernels
+    from quernel.runtime.graphs import Graph
+    from quernel.runtime.interceptors import Interceptor
+    from quernel.runtime.profiles import Profile
+    from quernel.runtime.streams import Stream
+
+__all__ = ["Device"]
+
+HostArray = np.ndarray[Any, np.dtype[Any]]
+
+
+@final
+class Device:
+    """What kernels run on. There is one object per device of a process; `qn.device` gives it.
+
+    As a context manager it closes the device at the end. Every method MAY be called from any thread.
+
+    Attributes:
+        operations: the backend's operations on it.
+        info: what was known of it without opening it.
+        name: the string that names it, for example `cuda:0`.
+        is_host_accessible: whether NumPy arrays are arguments as they are.
+        interceptors: graphs being captured and profiles being taken; empty but for those.
+    """
+
+    def __init__(
+        self,
+        operations: DeviceOperations[Any],
+        *,
+        backend: Backend | None = None,
+        on_close: Callable[[Device], object] | None = None,
+    ) -> None:
+        self.operations = operations
+        self.backend = backend
+        self.info: DeviceInfo = operations.info
+        self.name = f"{self.info.backend}:{self.info.index}"
+        self.is_host_accessible = operations.host_accessible
+        self.interceptors: tuple[Interceptor, ...] = ()
+        self.is_closed = False
+        self._closed_because = ""
+        self._on_close = on_close
+        self._lock = threading.RLock()
+        self._loader: KernelLoader | None = None
+        self._kernels: Kernels | None = None
+        _devices.add(self)
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self.is_closed else ""
+        return f"<device {self.name}: {self.info.name}{closed}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a device does not pickle; pass its name {self.name!r} and call qn.device there")
+
+    def __enter__(self) -> Device:
+        self.check_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def kind(self) -> str:
+        """`cpu`, `gpu` or `accelerator`."""
+        return self.info.kind
+
+    @property
+    def target_info(self) -> TargetInfo:
+        """What a compiler must know of it."""
+        return self.operations.target.compiler.target_info
+
+    @property
+    def loader(self) -> KernelLoader:
+        """What compiles and holds the kernels of this device."""
+        loader = self._loader
+        if loader is None:
+            from quernel.runtime.loading import open_loader
+
+            self.check_open()
+            with self._lock:
+                loader = self._loader
+                if loader is None:
+                    loader = self._loader = open_loader(self)
+        return loader
+
+    @property
+    def kernels(self) -> Kernels:
+        """The kernels of this device, to look at, to ask for and to watch."""
+        if self._kernels is None:
+            from quernel.runtime.loading import open_kernels
+
+            loader = self.loader
+            with self._lock:
+                if self._kernels is None:
+                    self._kernels = open_kernels(loader)
+        return self._kernels
+
+    # --- arrays -------------------------------------------------------------------------------------------------------
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = f64) -> DeviceArray:
+        """A C-contiguous array whose elements are not set."""
+        lengths = _shape(shape)
+        element = dtype_of(dtype)
+        self.check_open()
+        nbytes = element.itemsize
+        for length in lengths:
+            nbytes *= length
+        memory = self.operations.allocate(nbytes)
+        view = self.operations.host_view(memory)
+        host = np.frombuffer(view, np.uint8) if view is not None and len(view) else None
+        if view is not None and host is None:
+            host = np.empty(0, np.uint8)
+        allocation = Allocation(self, memory, host)
+        return DeviceArray(allocation, element, lengths, contiguous_strides(lengths, element.itemsize), 0)
+
+    def zeros(self, shape: int | Sequence[int], dtype: Any = f64) -> DeviceArray:
+        """An array of zeros."""
+        return self.full(shape, False if dtype_of(dtype).is_bool else 0, dtype)
+
+    def full(self, shape: int | Sequence[int], value: Any, dtype: Any = None) -> DeviceArray:
+        """An array whose elements are all `value`; without `dtype`, of the value's own type."""
+        result = self.empty(shape, np.asarray(value).dtype if dtype is None else dtype)
+        result.fill(value)
+        return result
+
+    def array(self, source: Any, dtype: Any = None) -> DeviceArray:
+        """A copy of `source` (a NumPy or device array, or what makes a NumPy array) on this device."""
+        if isinstance(source, DeviceArray):
+            if dtype is not None and dtype_of(dtype) is not source.dtype:
+                source = source.astype(dtype)
+            result = self.empty(source.shape, source.dtype)
+        else:
+            source = np.asarray(source, None if dtype is None else dtype_of(dtype).numpy)
+            result = self.empty(source.shape, dtype_of(source.dtype))
+        result.copy_from(source)
+        return result
+
+    def asarray(self, source: Any, dtype: Any = None) -> DeviceArray:
+        """`source` on this device without a copy where that is possible, else a copy.
+
+        An array of this device is given back as it is; a writable NumPy array is shared where kernels read and write
+        the host's memory. What is shared lives as long as the result.
+        """
+        if isinstance(source, DeviceArray) and source.device is self and dtype in (None, source.dtype):
+            return source
+        if self.is_host_accessible and isinstance(source, np.ndarray) and source.flags.writeable:
+            element = dtype_of(source.dtype)
+            if (dtype is None or dtype_of(dtype) is element) and source.size:
+                return self._lent(source, element)
+        return self.array(source, dtype)
+
+    def _lent(self, source: HostArray, element: DType) -> DeviceArray:
+        from ctypes import c_char
+
+        self.check_open()
+        address = source.__array_interface__["data"][0]
+        reach = [(length - 1) * stride for length, stride in zip(source.shape, source.strides, strict=True)]
+        low = address + sum(step for step in reach if step < 0)
+        nbytes = address + sum(step for step in reach if step > 0) + source.itemsize - low
+        host = np.frombuffer((c_char * nbytes).from_address(low), np.uint8)
+        allocation = Allocation(self, Memory(low, nbytes, source), host, lent_by=source)
+        return DeviceArray(allocation, element, source.shape, source.strides, address - low)
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        """Waits for all work given to this device.
+
+        Raises:
+            DeviceError: a launch before this failed.
+        """
+        if self.is_closed:
+            self.check_open()
+        self.operations.synchronize(None)
+
+    def stream(self) -> Stream:
+        """A new stream, whose work runs in order and beside that of other streams."""
+        from quernel.runtime.streams import Stream
+
+        self.check_open()
+        return Stream(self)
+
+    def graph(self) -> Graph:
+        """A graph: `with device.graph() as graph:` captures this thread's work, `graph()` then runs it again."""
+        from quernel.runtime.graphs import Graph
+
+        self.check_open()
+        return Graph(self)
+
+    def profile(self) -> Profile:
+        """A profile: `with device.profile() as profile:` times each launch and copy on this device."""
+        from quernel.runtime.profiles import Profile
+
+        self.check_open()
+        return Profile(self)
+
+    @property
+    def is_capturing(self) -> bool:
+        """Whether this thread captures a graph of this device."""
+        return any(found.captures and found.applies() for found in self.interceptors)
+
+    def give(self, name: str, run: Callable[[Any], None], stream: Any, keep: object) -> None:
+        """Runs a piece of work in a stream, or hands it to the graph that is being captured.
+
+        `run(stream)` does it; `keep` is what it needs to stay alive.
+        """
+        for interceptor in self.interceptors:
+            if interceptor.applies():
+                interceptor.take(name, run, stream, keep)
+                return
+        run(stream)
+
+    def fill(self, memory: Memory, offset: int, pattern: bytes, count: int, keep: object) -> None:
+        """Writes copies of a pattern in the default stream; part of a graph that is being captured."""
+        self.check_open()
+        if count:
+            self.give("fill", lambda stream: self.operations.fill(memory, offset, pattern, count, stream), None, keep)
+
+    def copy_memory(
+        self, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int, keep: object
+    ) -> None:
+        """Copies on this device in the default stream; part of a graph that is being captured."""
+        self.check_open()
+        if nbytes:
+            copy = self.operations.copy
+            self.give(
+                "copy",
+                lambda stream: copy(target, target_offset, source, source_offset, nbytes, stream),
+                None,
+                keep,
+            )
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises where the device is closed, or was left behind by a fork.
+
+        Raises:
+            LaunchError: it was closed.
+            DeviceError: it belongs to the parent process.
+        """
+        if not self.is_closed:
+            return
+        if self._closed_because:
+            raise DeviceError(
+                f"{self.name} was opened before this process was forked: {self._closed_because}",
+                fix="create the device in the child, or start processes with 'spawn'",
+            )
+        raise LaunchError(f"the device {self.name} is closed", fix=f"open it again with qn.device({self.name!r})")
+
+    def close(self) -> None:
+        """Waits for the device's work and gives back what it holds, its arrays included. Idempotent."""
+        with self._lock:
+            if self.is_closed:
+                return
+            try:
+                self.operations.synchronize(None)
+            finally:
+                self.is_closed = True
+                if self._on_close is not None:
+                    self._on_close(self)
+                self.operations.close()
+
+    def _left_behind(self) -> None:
+        """In the child of a fork: only what has no driver's context goes on."""
+        self._lock = threading.RLock()
+        self.interceptors = ()
+        if not self.operations.survives_fork:
+            self.is_closed = True
+            self._closed_because = "a driver's context does not survive a fork"
+
+
+_devices: weakref.WeakSet[Device] = weakref.WeakSet()
+
+
+def _leave_behind() -> None:
+    for device in list(_devices):
+        device._left_behind()
+        if device.is_closed and device._on_close is not None:
+            device._on_close(device)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_behind)
+
+
+def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    lengths = tuple(int(length) for length in shape) if isinstance(shape, tuple | list) else (int(shape),)  # type: ignore[arg-type]
+    if any(length < 0 for length in lengths):
+        raise LaunchError(f"shape {lengths} has a negative length", fix="give lengths of at least 0")
+    return lengths

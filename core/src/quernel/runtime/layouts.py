@@ -1,0 +1,83 @@
+"""What the layout of an array means for a launch: bits of facts, worked out once per shape and strides."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from quernel.errors import LaunchError
+from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
+
+__all__ = ["ALIGNED16", "CONTIGUOUS", "INDEX32", "extent_layout", "grid_layout", "strided_layout"]
+
+ALIGNED16: Final = 1
+CONTIGUOUS: Final = 2
+INDEX32: Final = 4
+_EVERYTHING: Final = ALIGNED16 | CONTIGUOUS | INDEX32
+_LIMIT32: Final = 1 << 31
+
+
+@lru_cache(maxsize=4096)
+def strided_layout(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[int, bool, bool, tuple[int, ...]]:
+    """The facts that hold for an array, whether elements share memory, whether strides are whole elements, and those."""
+    facts = _EVERYTHING
+    expected = itemsize
+    is_whole = True
+    repeats = False
+    reach = 0
+    is_empty = 0 in shape
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if length >= _LIMIT32:
+            facts &= ~INDEX32
+        if length > 1 and not is_empty:
+            if stride != expected:
+                facts &= ~CONTIGUOUS
+            is_whole &= stride % itemsize == 0
+            repeats |= stride == 0
+            reach += (length - 1) * abs(stride)
+        expected *= length
+    if reach // itemsize >= _LIMIT32:
+        facts &= ~INDEX32
+    return facts, repeats, is_whole, tuple(stride // itemsize for stride in strides)
+
+
+def extent_layout(extent: object, block: tuple[int, ...] | None) -> tuple[Geometry, int]:
+    """The geometry of `over(extent)`, and the facts that hold for it. On the launch path; kept for plain integers.
+
+    Raises:
+        LaunchError: the extent or block is none.
+    """
+    if type(extent) is int or (type(extent) is tuple and all(type(axis) is int for axis in extent)):
+        return _kept_extent(extent, block)
+    return _with_facts(extent_geometry(extent, block))
+
+
+def grid_layout(grid: object, block: tuple[int, ...] | None) -> tuple[Geometry, int]:
+    """The geometry of `kernel[grid, block]`, and the facts that hold for it. On the launch path.
+
+    Raises:
+        LaunchError: the grid or block is none.
+    """
+    if type(grid) is int or (type(grid) is tuple and all(type(axis) is int for axis in grid)):
+        return _kept_grid(grid, block)
+    return _with_facts(grid_geometry(grid, block))
+
+
+@lru_cache(maxsize=1024)
+def _kept_extent(extent: object, block: tuple[int, ...] | None) -> tuple[Geometry, int]:
+    return _with_facts(extent_geometry(extent, block))
+
+
+@lru_cache(maxsize=1024)
+def _kept_grid(grid: object, block: tuple[int, ...] | None) -> tuple[Geometry, int]:
+    return _with_facts(grid_geometry(grid, block))
+
+
+def _with_facts(geometry: Geometry) -> tuple[Geometry, int]:
+    ends = [start + length for start, length in zip(geometry.start, geometry.extent, strict=True)]
+    if geometry.form is LaunchForm.OVER and max(ends) >= 1 << 63:
+        raise LaunchError("the extent's range ends beyond 64 bits", fix="use a smaller start or length")
+    narrow = max(ends) < _LIMIT32 and min(geometry.start) >= -_LIMIT32
+    return geometry, _EVERYTHING if narrow else _EVERYTHING & ~INDEX32

@@ -1,0 +1,257 @@
+"""A kernel's parameters as its user declared them: names, annotations, defaults."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any, Final, final
+
+import numpy as np
+
+from quernel.dtypes import (
+    Array,
+    ArrayType,
+    ConstAnnotation,
+    DType,
+    ScalarType,
+    StructType,
+    VectorType,
+    bool_,
+    dtype_of,
+    f64,
+    i64,
+)
+from quernel.errors import KernelSyntaxError, KernelTypeError
+from quernel.locations import Location
+
+__all__ = ["MISSING", "Declared", "Parameters", "Spec", "declared_type"]
+
+_ARRAY_ANNOTATION: Final = type(Array)
+_PLAIN: Final[dict[object, ScalarType]] = {
+    float: ScalarType(f64, weak=True),
+    int: ScalarType(i64, weak=True),
+    bool: ScalarType(bool_),
+}
+_VARARGS, _VARKEYWORDS = 0x04, 0x08
+_ALLOWED = "annotate it with float, int, bool, a type such as qn.f32, qn.Array[T], qn.Const[T], or not at all"
+
+Declared = ScalarType | ArrayType | ConstAnnotation | None
+"""What an annotation says; `None`: the argument decides."""
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "no default"
+
+
+MISSING: Final = _Missing()
+
+
+@final
+class Spec:
+    """One parameter: its name, what its annotation says, and its default."""
+
+    __slots__ = ("declared", "default", "is_const", "name")
+
+    def __init__(self, name: str, declared: Declared, default: object = MISSING) -> None:
+        self.name = name
+        self.declared = declared
+        self.default = default
+        self.is_const = isinstance(declared, ConstAnnotation)
+
+    def __repr__(self) -> str:
+        return f"Spec({self.name}: {self.declared})"
+
+
+def declared_type(name: str, annotation: Any) -> Declared:
+    """What an annotation of the parameter `name` says.
+
+    Raises:
+        KernelTypeError: it is no annotation of the kernel language.
+    """
+    if isinstance(annotation, DType):
+        return ScalarType(annotation)
+    if isinstance(annotation, ConstAnnotation | ScalarType):
+        return annotation
+    if isinstance(annotation, ArrayType):
+        if isinstance(annotation.element, VectorType | StructType):
+            raise KernelTypeError(
+                f"parameter {name!r} is an array of {annotation.element}; vectors and structs are not supported yet",
+                fix="pass the fields as arrays of scalars",
+            )
+        return annotation
+    if isinstance(annotation, _ARRAY_ANNOTATION):
+        return ArrayType(None, annotation.ndim)
+    try:
+        plain = _PLAIN.get(annotation)
+    except TypeError:  # not hashable
+        plain = None
+    if plain is not None:
+        return plain
+    if isinstance(annotation, type) and issubclass(annotation, np.generic):
+        return ScalarType(dtype_of(annotation))
+    raise KernelTypeError(f"parameter {name!r} is annotated {annotation!r}, which is no parameter type", fix=_ALLOWED)
+
+
+@final
+class Parameters:
+    """The parameters of a function, and how arguments are bound to them.
+
+    Annotations that are strings are evaluated with the function's closure and globals and the names that its definer
+    saw; where a name is not there yet, `resolve` tries again.
+
+    Attributes:
+        names: in order; `num_positional` of them may be given by position, `num_positional_only` only so.
+    """
+
+    def __init__(self, function: FunctionType, scope: Mapping[str, Any]) -> None:
+        code = function.__code__
+        where = Location(code.co_filename, code.co_firstlineno)
+        if code.co_flags & (_VARARGS | _VARKEYWORDS):
+            raise KernelSyntaxError(
+                f"kernel {function.__name__!r} takes *args or **kwargs", where=where, fix="name every parameter"
+            )
+        self.function_name = function.__name__
+        self.num_positional_only = code.co_posonlyargcount
+        self.num_positional = code.co_argcount
+        self.names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        self._index = {name: index for index, name in enumerate(self.names)}
+        self._defaults = _defaults(function, self.names)
+        self._function = function
+        self._where = where
+        self._scope = scope
+        self._specs: tuple[Spec, ...] | None = None
+        self._unresolved: NameError | None = None
+        self._try()
+        if self._unresolved is None:
+            self._scope = {}
+        else:  # only what the annotations may still want, so that the definer's frame is not kept
+            self._scope = {name: scope[name] for name in _names_in(function) if name in scope}
+
+    @classmethod
+    def declare(cls, owner: str, declared: Mapping[str, Any]) -> Parameters:
+        """Parameters given by name and annotation, all positional, without defaults."""
+        self = cls.__new__(cls)
+        self.function_name = owner
+        self.num_positional_only = 0
+        self.num_positional = len(declared)
+        self.names = tuple(declared)
+        self._index = {name: index for index, name in enumerate(self.names)}
+        self._defaults = (MISSING,) * len(declared)
+        self._specs = tuple(Spec(name, declared_type(name, annotation)) for name, annotation in declared.items())
+        self._unresolved = None
+        return self
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """The parameters.
+
+        Raises:
+            KernelTypeError: an annotation names something that is still not there.
+        """
+        if self._specs is None:
+            self._try()
+            if self._specs is None:
+                raise KernelTypeError(
+                    f"an annotation of kernel {self.function_name!r} cannot be evaluated: {self._unresolved}",
+                    where=self._where,
+                    fix="define the name before the kernel is launched, or write the type itself",
+                )
+        return self._specs
+
+    def _try(self) -> None:
+        try:
+            annotations = _annotations(self._function, self._scope)
+        except NameError as error:
+            self._unresolved = error
+            return
+        try:
+            self._specs = tuple(
+                Spec(name, declared_type(name, annotations[name]) if name in annotations else None, default)
+                for name, default in zip(self.names, self._defaults, strict=True)
+            )
+        except KernelTypeError as error:
+            raise KernelTypeError(error.what, where=self._where, fix=error.fix) from None
+        self._unresolved = None
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The arguments in the parameters' order, defaults filled in, as a call of the function would have them.
+
+        Raises:
+            KernelTypeError: too many, missing, unknown or doubled arguments.
+        """
+        names = self.names
+        if len(args) > self.num_positional:
+            raise self._refused(f"takes {self.num_positional} positional arguments but {len(args)} were given")
+        values = [*args, *self._defaults[len(args) :]]
+        for name, value in kwargs.items():
+            index = self._index.get(name)
+            if index is None:
+                raise self._refused(f"got an unexpected keyword argument {name!r}")
+            if index < self.num_positional_only:
+                raise self._refused(f"takes {name!r} by position only")
+            if index < len(args):
+                raise self._refused(f"got two values for {name!r}")
+            values[index] = value
+        missing = [repr(name) for name, value in zip(names, values, strict=True) if value is MISSING]
+        if missing:
+            raise self._refused(f"misses the argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
+        return tuple(values)
+
+    def index_of(self, name: str) -> int:
+        """The position of a parameter.
+
+        Raises:
+            KernelTypeError: there is none of that name.
+        """
+        index = self._index.get(name)
+        if index is None:
+            raise self._refused(f"has no parameter {name!r}")
+        return index
+
+    def _refused(self, what: str) -> KernelTypeError:
+        shown = ", ".join(
+            name if default is MISSING else f"{name}={default!r}"
+            for name, default in zip(self.names, self._defaults, strict=True)
+        )
+        return KernelTypeError(f"kernel {self.function_name} {what}", fix=f"its parameters are ({shown})")
+
+
+def _defaults(function: FunctionType, names: tuple[str, ...]) -> tuple[object, ...]:
+    code = function.__code__
+    given = function.__defaults__ or ()
+    keywords = function.__kwdefaults__ or {}
+    positional = [MISSING] * (code.co_argcount - len(given)) + list(given)
+    return (*positional, *(keywords.get(name, MISSING) for name in names[code.co_argcount :]))
+
+
+def _annotations(function: FunctionType, scope: Mapping[str, Any]) -> dict[str, Any]:
+    """The function's annotations, those that are strings evaluated. `NameError`: a name is not there yet."""
+    found = dict(function.__annotations__)
+    found.pop("return", None)
+    if not any(isinstance(annotation, str) for annotation in found.values()):
+        return found
+    cells = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            cells[name] = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    names = {**vars(builtins), **function.__globals__, **scope, **cells}
+    return {
+        name: eval(annotation, names) if isinstance(annotation, str) else annotation  # as Python itself would
+        for name, annotation in found.items()
+    }
+
+
+def _names_in(function: FunctionType) -> set[str]:
+    try:
+        annotations = function.__annotations__
+    except NameError:
+        return set()
+    names: set[str] = set()
+    for annotation in annotations.values():
+        if isinstance(annotation, str):
+            names.update(compile(annotation, "<annotation>", "eval").co_names)
+    return names
