@@ -24,7 +24,7 @@ def bits_to_float(unit: Unit, code: Code, dtype: DType, bits: str) -> str:
 
 
 def float_to_bits(unit: Unit, code: Code, dtype: DType, value: str) -> str:
-    """The 16 bits of a `float` rounded to the narrow type; a NaN becomes the canonical one."""
+    """The 16 bits of a `float` rounded to the narrow type; a NaN stays one, whatever its bits."""
     if dtype is f16:
         if _has_half(unit):
             return code.value(f"bitcast half {code.value(f'fptrunc float {value} to half')} to i16")

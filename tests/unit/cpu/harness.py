@@ -1,0 +1,180 @@
+"""IR built by hand, compiled by the cpu's own compiler, and launched on its device."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from quernel.compiler.artifacts import ArtifactHeader, ArtifactId, Slot, SlotKind
+from quernel.compiler.definition import KernelDefinition, Specialization
+from quernel.compiler.recording import CompilationRecording
+from quernel.dtypes import ArrayType, DType, ScalarType, bf16, i64, u16
+from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
+from quernel.identity import KernelId
+from quernel.ir.nodes import (
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    IndexKind,
+    Kernel,
+    Load,
+    LocalVariable,
+    Module,
+    Parameter,
+    Place,
+    Root,
+    RootKind,
+    Stmt,
+    Store,
+    ThreadIndex,
+)
+from quernel.ir.semantics import Value, bitcast
+from quernel.options import DEFAULT_OPTIONS, KernelOptions
+from quernel_cpu.compiler import CpuCompiler
+from quernel_cpu.device import CpuDevice
+from quernel_cpu.plugin import CpuBackend
+from quernel_cpu.types import CpuArtifact, CpuLowered, CpuVariant, Loaded
+
+LOG = logging.getLogger(__name__)
+CONTIGUOUS = CpuVariant(contiguous=True)
+STRIDED = CpuVariant()
+
+
+@cache
+def device() -> CpuDevice:
+    backend = CpuBackend()
+    return backend.open(backend.devices()[0])
+
+
+def compiler() -> CpuCompiler:
+    return device().target.compiler  # type: ignore[return-value]
+
+
+# --- IR ---------------------------------------------------------------------------------------------------------------
+
+
+def const(value: Any, dtype: DType = i64) -> Const:
+    return Const(value=value, type=dtype)
+
+
+def global_id(axis: int = 0) -> ThreadIndex:
+    return ThreadIndex(kind=IndexKind.GLOBAL_ID, axis=axis)
+
+
+def place(name: str, dtype: DType, *indices: Expr, kind: RootKind = RootKind.PARAM) -> Place:
+    return Place(root=Root(kind, name), indices=indices or (global_id(),), type=dtype)
+
+
+def load(name: str, dtype: DType, *indices: Expr, kind: RootKind = RootKind.PARAM) -> Load:
+    return Load(place=place(name, dtype, *indices, kind=kind))
+
+
+def store(name: str, value: Expr, *indices: Expr, kind: RootKind = RootKind.PARAM) -> Store:
+    return Store(place=place(name, value.type, *indices, kind=kind), value=value)  # type: ignore[arg-type]
+
+
+def add(left: Expr, right: Expr) -> Binary:
+    return Binary(op=BinaryOp.ADD, left=left, right=right)
+
+
+def mul(left: Expr, right: Expr) -> Binary:
+    return Binary(op=BinaryOp.MUL, left=left, right=right)
+
+
+def array(name: str, dtype: DType, ndim: int = 1) -> Parameter:
+    return Parameter(name=name, type=ArrayType(dtype, ndim))
+
+
+def scalar(name: str, dtype: DType) -> Parameter:
+    return Parameter(name=name, type=ScalarType(dtype))
+
+
+def kernel(
+    params: tuple[Parameter, ...],
+    body: tuple[Stmt, ...],
+    *,
+    variables: dict[str, DType] | None = None,
+    block: tuple[int, ...] = (256,),
+    form: LaunchForm = LaunchForm.OVER,
+    functions: tuple[Any, ...] = (),
+    options: KernelOptions = DEFAULT_OPTIONS,
+) -> Module:
+    names = tuple(LocalVariable(name=name, type=dtype) for name, dtype in (variables or {}).items())
+    made = Kernel(name="k", form=form, block=block, params=params, locals=names, body=body, options=options)
+    return Module(kernel=made, functions=functions)
+
+
+# --- compiling and launching ------------------------------------------------------------------------------------------
+
+
+def definition(module: Module) -> KernelDefinition:
+    own = module.kernel
+    parameters = tuple((param.name, param.type) for param in own.params)
+    specialization = Specialization(parameters, (), own.form, own.block, own.options)
+    return KernelDefinition(KernelId(own.name, "0" * 64), specialization, expand=lambda: (module, True))
+
+
+def lowered(made: KernelDefinition | Module, variant: CpuVariant = STRIDED) -> CpuLowered:
+    made = definition(made) if isinstance(made, Module) else made
+    return compiler().lower(made, ArtifactId(made.id, variant), CompilationRecording(), LOG)
+
+
+class Built:
+    """A kernel loaded on the device."""
+
+    def __init__(self, made: KernelDefinition | Module, variant: CpuVariant = STRIDED) -> None:
+        made = definition(made) if isinstance(made, Module) else made
+        id = ArtifactId(made.id, variant)
+        self.artifact: CpuArtifact = compiler().finalize(id, lowered(made, variant))
+        self.header: ArtifactHeader = self.artifact.header
+        self.loaded: Loaded = device().target.load(id, self.artifact)
+
+    def pack(self, geometry: Geometry, *arguments: Any) -> bytes:
+        return b"".join(_cell(slot, arguments[slot.param]) for slot in self.header.slots)
+
+    def launch(self, geometry: Geometry, *arguments: Any) -> None:
+        device().launch(self.loaded, self.header, geometry, self.pack(geometry, *arguments), None)
+
+    def over(self, extent: Any, *arguments: Any) -> None:
+        self.launch(extent_geometry(extent, self.header.block), *arguments)
+
+    def grid(self, blocks: Any, *arguments: Any) -> None:
+        self.launch(grid_geometry(blocks, self.header.block), *arguments)
+
+
+def _cell(slot: Slot, argument: Any) -> bytes:
+    match slot.kind:
+        case SlotKind.POINTER:
+            return struct.pack("<Q", argument.ctypes.data)
+        case SlotKind.SHAPE:
+            return struct.pack("<q", argument.shape[slot.axis])
+        case SlotKind.STRIDE:
+            return struct.pack("<q", argument.strides[slot.axis] // argument.itemsize)
+        case _:
+            return encoded([argument], slot.dtype).tobytes().ljust(8, b"\0")
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def numpy_type(dtype: DType) -> Any:
+    return np.dtype(np.uint16) if dtype is bf16 else dtype.numpy
+
+
+def encoded(values: list[Value], dtype: DType) -> np.ndarray[Any, Any]:
+    """An array of the values; bf16 as its bits."""
+    if dtype is bf16:
+        values = [bitcast(value, bf16, u16) for value in values]
+    with np.errstate(over="ignore"):
+        return np.array(values, dtype=numpy_type(dtype))
+
+
+def decoded(array: np.ndarray[Any, Any], dtype: DType) -> list[Value]:
+    """The values of an array that `encoded` made."""
+    values = array.tolist()
+    return [bitcast(value, u16, bf16) for value in values] if dtype is bf16 else values
