@@ -1,0 +1,484 @@
+"""Control flow, locals and device functions have Python's meaning: the same text runs as Python and as a kernel.
+
+Each function below is a device function, so it runs on the host too; a kernel calls it for many inputs and the results
+must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import quernel as qn
+
+
+@qn.func
+def countdown(n):
+    total = 0
+    while n > 0:
+        total += n
+        n -= 1
+    return total
+
+
+@qn.func
+def first_divisor(n):
+    if n < 2:
+        return n
+    for candidate in range(2, n):
+        if n % candidate == 0:
+            return candidate
+    return n
+
+
+@qn.func
+def odd_sum(n):
+    total = 0
+    for k in range(n):
+        if k % 2 == 0:
+            continue
+        if k > 11:
+            break
+        total += k
+    return total
+
+
+@qn.func
+def collatz(n):
+    steps = 0
+    while True:
+        if n <= 1:
+            return steps
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+
+
+@qn.func
+def nested_return(n):
+    for a in range(1, n):
+        for b in range(a, n):
+            if a * a + b * b == n:
+                return a * 100 + b
+    return -1
+
+
+@qn.func
+def nested_break(n):
+    found = 0
+    for a in range(n):
+        for b in range(n):
+            if b > a:
+                break
+            if a * b == n:
+                found = found * 10 + a
+                continue
+            found += 1
+        if found > 50:
+            break
+    return found
+
+
+@qn.func
+def ranges(n):
+    total = 0
+    for k in range(3, n):
+        total += k
+    for k in range(n, 0, -2):
+        total += 100 * k
+    for k in range(n, n + 7, 3):
+        total += 10000 * k
+    for _ in range(5, 2):
+        total += 1000000
+    return total
+
+
+@qn.func
+def changed_loop_variable(n):
+    total = 0
+    for k in range(n):
+        total += k
+        k = k * 5
+        total += k
+    return total
+
+
+@qn.func
+def last_of_range(n):
+    for k in range(4):
+        n += k
+    return n * 10 + k
+
+
+@qn.func
+def bound_evaluated_once(n):
+    trips = 0
+    limit = n
+    for _ in range(limit):
+        limit += 5
+        trips += 1
+    return trips * 1000 + limit
+
+
+@qn.func
+def grade(n):
+    if n < 3:
+        result = 1
+    elif n < 7:
+        result = 2
+    elif n % 5 == 0:
+        result = 3
+    else:
+        result = 4
+    return result
+
+
+@qn.func
+def augmented(n):
+    x = n
+    x += 7
+    x *= 3
+    x -= 2
+    x //= 2
+    x %= 1000
+    x <<= 3
+    x >>= 1
+    x |= 5
+    x &= 1023
+    x ^= 77
+    return x
+
+
+@qn.func
+def chained(n):
+    total = 0
+    if 3 < n <= 9:
+        total += 1
+    if 9 >= n > 3 != n - 1:
+        total += 2
+    if n == n == n < 100:
+        total += 4
+    return total
+
+
+@qn.func
+def logic(n):
+    a = n > 3
+    b = n % 2 == 0
+    total = 0
+    if a and b:
+        total += 1
+    if a or b:
+        total += 2
+    if not a:
+        total += 4
+    if (a and not b) or n == 2:
+        total += 8
+    return total if a != b else -total
+
+
+@qn.func
+def conditional(n):
+    return n * 2 if n % 3 == 0 else (n - 5 if n > 6 else n + 1)
+
+
+@qn.func
+def quotient_and_rest(n):
+    return n // 7 * 100 + n % 7
+
+
+@qn.func
+def calls_another(n):
+    return collatz(n + 1) + quotient_and_rest(collatz(n + 2))
+
+
+@qn.func
+def returns_in_branches(n):
+    if n > 10:
+        if n % 2 == 0:
+            return 1
+        n += 1
+    elif n == 5:
+        return 2
+    while n > 3:
+        n -= 4
+        if n == 2:
+            return 3
+    return n
+
+
+@qn.func
+def passes(n):
+    if n > 4:
+        pass
+    else:
+        n = -n
+    for _ in range(n):
+        pass
+    return n
+
+
+@qn.func
+def while_with_condition_that_calls(n):
+    trips = 0
+    while quotient_and_rest(n) > 100 and trips < 20:
+        n -= 1
+        trips += 1
+    return trips
+
+
+FUNCTIONS = [
+    countdown,
+    first_divisor,
+    odd_sum,
+    collatz,
+    nested_return,
+    nested_break,
+    ranges,
+    changed_loop_variable,
+    last_of_range,
+    bound_evaluated_once,
+    grade,
+    augmented,
+    chained,
+    logic,
+    conditional,
+    quotient_and_rest,
+    calls_another,
+    returns_in_branches,
+    passes,
+    while_with_condition_that_calls,
+]
+
+
+def kernel_of(function: Callable[[int], int]) -> Any:
+    @qn.kernel
+    def apply(n, out):
+        i = qn.global_id()
+        out[i] = function(n[i])
+
+    return apply
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("dtype", [qn.i64, qn.i32], ids=str)
+def test_a_function_gives_in_a_kernel_what_it_gives_in_python(device: Any, function: Any, dtype: Any) -> None:
+    n = np.arange(40, dtype=dtype.numpy)
+    out = np.full(40, -999, np.int64)
+    kernel_of(function).over(40, device=device)(n, out)
+    assert out.tolist() == [function(value) for value in range(40)]
+
+
+# --- in kernels themselves --------------------------------------------------------------------------------------------
+
+
+@qn.kernel
+def returns_early(x, out):
+    i = qn.global_id()
+    if x[i] < 0:
+        return
+    out[i] = 1
+    for k in range(10):
+        if k == x[i]:
+            return
+        out[i] += 1
+    out[i] = -5
+
+
+def test_return_ends_the_thread_alone(device: Any) -> None:
+    x = np.array([-3, 0, 4, 9, 10, -1], np.int32)
+    out = np.zeros(6, np.int32)
+    returns_early.over(6, device=device)(x, out)
+    assert out.tolist() == [0, 1, 5, 10, -5, 0]
+
+
+@qn.kernel
+def swaps(x, y):
+    i = qn.global_id()
+    a, b = x[i], y[i]
+    a, b = b, a
+    x[i], y[i] = a, b
+
+
+def test_tuple_assignment_evaluates_the_right_side_first(device: Any) -> None:
+    x, y = np.arange(5.0), np.arange(5.0) + 10
+    swaps.over(5, device=device)(x, y)
+    assert x.tolist() == [10, 11, 12, 13, 14]
+    assert y.tolist() == [0, 1, 2, 3, 4]
+
+
+@qn.kernel
+def updates_elements(x, y):
+    i = qn.global_id()
+    x[i] += y[i]
+    x[i] *= 2
+    x[i] //= 3
+
+
+def test_augmented_assignment_updates_elements(device: Any) -> None:
+    x, y = np.array([1, 2, 250], np.uint8), np.array([10, 20, 10], np.uint8)
+    updates_elements.over(3, device=device)(x, y)
+    expected = []
+    for a, b in ((1, 10), (2, 20), (250, 10)):
+        expected.append(((a + b) % 256 * 2) % 256 // 3)
+    assert x.tolist() == expected
+
+
+@qn.kernel
+def reads_shape(a, out):
+    i = qn.global_id()
+    out[i] = len(a) * 10000 + a.shape[0] * 100 + a.shape[1]
+
+
+def test_shapes_are_those_of_the_argument(device: Any) -> None:
+    out = np.zeros(2, np.int64)
+    reads_shape.over(2, device=device)(np.zeros((3, 17), np.float32), out)
+    assert out.tolist() == [30317, 30317]
+
+
+@qn.func
+def blend(source, target, row, weight):
+    for k in range(source.shape[1]):
+        target[row, k] = source[row, k] * weight
+    return source[row, 0]
+
+
+@qn.kernel
+def hands_arrays_on(a, b, firsts):
+    i = qn.global_id()
+    firsts[i] = blend(a, b, i, 0.5)
+
+
+def test_arrays_are_handed_to_device_functions(device: Any) -> None:
+    a = np.arange(12, dtype=np.float32).reshape(3, 4)
+    b, firsts = np.zeros_like(a), np.zeros(3, np.float32)
+    hands_arrays_on.over(3, device=device)(a[:, ::-1], b, firsts)
+    assert np.array_equal(b, a[:, ::-1] / 2)
+    assert np.array_equal(firsts, a[:, 3])
+
+
+@qn.func
+def generic(x, y):
+    return x * y + x
+
+
+@qn.kernel
+def uses_generic(ints, floats, out_ints, out_floats):
+    i = qn.global_id()
+    out_ints[i] = generic(ints[i], ints[i])
+    out_floats[i] = generic(floats[i], 2)
+
+
+def test_a_device_function_adapts_to_the_types_it_is_called_with(device: Any) -> None:
+    ints, floats = np.array([3, -4, 46341], np.int32), np.array([0.5, 1.5, 1e30], np.float32)
+    out_ints, out_floats = np.zeros(3, np.int64), np.zeros(3, np.float64)
+    uses_generic.over(3, device=device)(ints, floats, out_ints, out_floats)
+    assert out_ints.tolist() == [12, 12, (46341 * 46341 + 46341) - 2**32]
+    assert np.array_equal(out_floats, (floats * np.float32(3)).astype(np.float64))
+
+
+@qn.kernel
+def unrolled(x, out):
+    i = qn.global_id()
+    total = x[i]
+    for k in qn.unroll(range(4)):
+        total += x[i] * k
+    out[i] = total
+
+
+def test_an_unrolled_loop_is_the_loop(device: Any) -> None:
+    x = np.array([1, 5, -2], np.int32)
+    out = np.zeros(3, np.int64)
+    unrolled.over(3, device=device)(x, out)
+    assert out.tolist() == [7, 35, -14]
+
+
+@qn.kernel
+def evaluates_in_order(x, out):
+    i = qn.global_id()
+    out[i] = x[0] + bump(x) * 10 + x[0] * 100
+
+
+@qn.func
+def bump(x):
+    x[0] += 1
+    return x[0]
+
+
+def test_operands_are_evaluated_from_left_to_right(device: Any) -> None:
+    x, out = np.array([3]), np.zeros(1, np.int64)
+    evaluates_in_order.over(1, device=device)(x, out)
+    assert out.tolist() == [3 + 40 + 400]
+
+
+@qn.kernel
+def short_circuits(x, flags, out):
+    i = qn.global_id()
+    out[i] = 0
+    if flags[i] and mark(x, i):
+        out[i] += 1
+    if flags[i] or mark(x, i):
+        out[i] += 2
+    out[i] += mark(x, i) + 10 if flags[i] else 20
+
+
+@qn.func
+def mark(x, i):
+    x[i] += 1
+    return x[i] > 0
+
+
+def test_the_right_side_of_and_and_or_runs_only_when_it_decides(device: Any) -> None:
+    x, flags, out = np.zeros(2, np.int64), np.array([True, False]), np.zeros(2, np.int64)
+    short_circuits.over(2, device=device)(x, flags, out)
+    assert x.tolist() == [2, 1]
+    assert out.tolist() == [1 + 2 + 1 + 10, 2 + 20]
+
+
+@qn.kernel
+def long_sum(x, out):
+    i = qn.global_id()
+    out[i] = (
+        x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i]
+        + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i]
+        + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i]
+    )  # fmt: skip
+
+
+def test_long_sums_are_sums(device: Any) -> None:
+    out = np.zeros(2)
+    long_sum.over(2, device=device)(np.array([1.0, 0.5]), out)
+    assert out.tolist() == [48.0, 24.0]
+
+
+@qn.kernel
+def mandelbrot(out, limit: int):
+    y, x = qn.global_id()
+    height, width = qn.global_dim()
+    cr = x * 3.0 / width - 2.0
+    ci = y * 2.0 / height - 1.0
+    zr = 0.0
+    zi = 0.0
+    n = 0
+    while n < limit and zr * zr + zi * zi <= 4.0:
+        zr, zi = zr * zr - zi * zi + cr, 2.0 * zr * zi + ci
+        n += 1
+    out[y, x] = n
+
+
+def test_a_whole_kernel_agrees_with_python(device: Any) -> None:
+    out = np.zeros((16, 24), np.int32)
+    mandelbrot.options(contract=False).over(out.shape, device=device)(out, 50)
+    expected = np.zeros_like(out)
+    for y in range(16):
+        for x in range(24):
+            c = complex(x * 3.0 / 24 - 2.0, y * 2.0 / 16 - 1.0)
+            zr = zi = 0.0
+            n = 0
+            while n < 50 and zr * zr + zi * zi <= 4.0:
+                zr, zi = zr * zr - zi * zi + c.real, 2.0 * zr * zi + c.imag
+                n += 1
+            expected[y, x] = n
+    assert np.array_equal(out, expected)
