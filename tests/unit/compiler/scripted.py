@@ -125,8 +125,8 @@ class ScriptedTarget(CompilationTarget[ScriptedVariant, ScriptedArtifact, Script
         self.persists = persists
 
     def use_environment(self, environment: Environment | None) -> None:
-        self.script.note("use_environment")
         self.script.environments.append(environment)
+        self.script.note("use_environment")
 
     def variant(self, launch_facts: LaunchFacts) -> ScriptedVariant:
         return ScriptedVariant()
@@ -177,7 +177,8 @@ def artifact(content: object) -> ScriptedArtifact:
 
 
 def kernel_id(name: str) -> KernelId:
-    return KernelId(name, hashlib.sha256(name.encode()).hexdigest())
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return KernelId(name, digest, (("code", digest[:16]),))
 
 
 def artifact_id(name: str) -> ArtifactId[ScriptedVariant]:

@@ -118,8 +118,13 @@ def checked_result(compiler: ArtifactCompiler[Any, Any, Any], result: object, ke
     """`result` itself, if a worker with the same sources and the same target made it.
 
     Raises:
-        CompilationError: it is of another build or for another target, or no result at all.
+        CompilationError: it is of another build or for another target, or the worker failed and there is none.
     """
+    if isinstance(result, BaseException):
+        raise CompilationError(
+            f"a worker failed while compiling {kernel}: {type(result).__name__}: {result}",
+            fix="the next launch tries again; if it is always this kernel, compile it without the executor to see why",
+        ) from result
     if not isinstance(result, JobResult):
         raise CompilationError(
             f"a worker answered with {type(result).__name__} instead of the result for {kernel}",
