@@ -85,12 +85,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "quernel.api": (
-        "Kernel SpecializedKernel backends device devices kernel set_default_device source_kernel use"
-    ),
-    "quernel.dtypes": (
-        "Array Array1 Array2 Array3 Array4 Const bf16 bool f16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64"
-    ),
+    "quernel.api.decorators": "kernel source_kernel",
+    "quernel.api.discovery": "backends device devices set_default_device use",
+    "quernel.api.kernels": "Kernel",
+    "quernel.api.specialized": "SpecializedKernel",
+    "quernel.dtypes": "Array Array1 Array2 Array3 Array4 Const bf16 bool f16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
     "quernel.intrinsics": (
         "DeviceFunction atomic barrier bitcast block block_dim block_id cdiv ceil clamp clz ctz floor fma func "
         "global_dim global_id grid_dim local_id popcount private random rint rsqrt shared subgroup trunc uniform unroll"

@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, overload
 
-from quernel.api.kernels import Kernel
-from quernel.compiler.definition import ForeignSource
+from quernel.api.kernels import Kernel, normalized
 from quernel.errors import KernelTypeError
-from quernel.geometry import normalize_block
 from quernel.options import KernelOptions
 from quernel.runtime.definitions import ForeignOrigin, FunctionOrigin
 from quernel.runtime.launchables import Launchable
@@ -49,7 +47,7 @@ def kernel(
         KernelSyntaxError: it takes `*args` or `**kwargs`.
     """
     options = KernelOptions(checked=checked, fast_math=fast_math, debug=debug, contract=contract)
-    shape = None if block is None else normalize_block(block)
+    shape = normalized(block)
     settings = {"block": block, "checked": checked, "fast_math": fast_math, "debug": debug, "contract": contract}
     plain = {"block": None, "checked": False, "fast_math": False, "debug": False, "contract": True}
 
@@ -59,7 +57,7 @@ def kernel(
                 f"@qn.kernel got {given!r}, which is not a function written with def",
                 fix="write a function with def, and put @qn.kernel above it as the only decorator",
             )
-        launchable = Launchable(FunctionOrigin(given), Parameters(given, scope), options, shape)
+        launchable = Launchable(FunctionOrigin(given), Parameters(given, scope), options, block=shape)
         made = Kernel(launchable, given)
         made._settings = {name: value for name, value in settings.items() if value != plain[name]}
         return made
@@ -92,12 +90,15 @@ def source_kernel(
     Raises:
         KernelTypeError: a parameter has no exact type, or `writes` names none of the arrays.
     """
+    from quernel.compiler.definition import ForeignSource
     from quernel.dtypes import ArrayType, ScalarType
 
     parameters = Parameters.declare(entry, params)
     for spec in parameters.specs:
         declared = spec.declared
-        if not isinstance(declared, ScalarType | ArrayType) or (isinstance(declared, ArrayType) and declared.element is None):
+        if not isinstance(declared, ScalarType | ArrayType) or (
+            isinstance(declared, ArrayType) and declared.element is None
+        ):
             raise KernelTypeError(
                 f"parameter {spec.name!r} of source kernel {entry} has no exact type",
                 fix="give a scalar type or an array with element type, such as qn.f32 or qn.Array1[qn.f32]",

@@ -6,17 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
-import attrs
-
 from quernel.errors import KernelTypeError, LaunchError
-from quernel.geometry import normalize_block
-from quernel.runtime.directory import directory
-from quernel.runtime.layouts import extent_layout, grid_layout
+from quernel.runtime.launchables import Launchable
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from quernel.api.specialized import SpecializedKernel
     from quernel.runtime.devices import Device
-    from quernel.runtime.launchables import Launchable
     from quernel.runtime.launchers import Launcher
     from quernel.runtime.operations import DeviceInfo
     from quernel.runtime.streams import Stream
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Kernel"]
 
 _UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "unset"})()
-_SETTINGS = ("block", "checked", "fast_math", "debug", "contract", "device", "interpret")
+_CODE_SETTINGS = ("checked", "fast_math", "debug", "contract")
 
 
 @final
@@ -68,10 +65,8 @@ class Kernel:
         Raises:
             LaunchError: there is no such extent or block.
         """
-        launchable = self._launchable
-        shape = launchable.block if block is None else normalize_block(block)
-        geometry, facts = extent_layout(extent, shape)
-        return _launcher(launchable, geometry, facts, self._device(device), stream)
+        launcher: Launcher = _launching().over(self._launchable, extent, block, device, stream)
+        return launcher
 
     def __getitem__(self, key: Any) -> Launcher:
         """A launcher of an explicit grid: `kernel[grid]`, `kernel[grid, block]`, `kernel[grid, block, stream]`.
@@ -81,11 +76,8 @@ class Kernel:
         Raises:
             LaunchError: there is no such grid or block.
         """
-        grid, block, stream = _split(key)
-        launchable = self._launchable
-        shape = launchable.block if block is None else normalize_block(block)
-        geometry, facts = grid_layout(grid, shape)
-        return _launcher(launchable, geometry, facts, self._device(None), stream)
+        launcher: Launcher = _launching().on_grid(self._launchable, key)
+        return launcher
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Refuses: a kernel needs the shape of its launch.
@@ -164,47 +156,48 @@ class Kernel:
             )
         return _imported, (module, name, dict(self._settings))
 
-    def _device(self, device: Any) -> Device | None:
-        if device is None:
-            device = self._launchable.device
-            if device is None:
-                return None
-        return directory.device(device)
-
     def _with(self, settings: dict[str, Any]) -> Kernel:
-        launchable = self._launchable
-        code = {name: settings[name] for name in ("checked", "fast_math", "debug", "contract") if name in settings}
-        changes: dict[str, Any] = {name: settings[name] for name in ("device", "interpret") if name in settings}
+        old = self._launchable
+        options, block = old.options, old.block
+        code = {name: bool(settings[name]) for name in _CODE_SETTINGS if name in settings}
         if code:
-            changes["options"] = attrs.evolve(launchable.options, **{name: bool(value) for name, value in code.items()})
+            import attrs
+
+            options = attrs.evolve(options, **code)
         if "block" in settings:
-            block = settings["block"]
-            changes["block"] = None if block is None else normalize_block(block)
-        made = Kernel(attrs.evolve(launchable, **changes), getattr(self, "__wrapped__", None))
+            block = normalized(settings["block"])
+        launchable = Launchable(
+            old.origin,
+            old.parameters,
+            options,
+            block=block,
+            device=settings.get("device", old.device),
+            interpret=bool(settings.get("interpret", old.interpret)),
+        )
+        made = Kernel(launchable, getattr(self, "__wrapped__", None))
         made._settings = {**self._settings, **settings}
         return made
 
 
-def _launcher(launchable: Launchable, geometry: Any, facts: int, device: Device | None, stream: Stream | None) -> Launcher:
-    from quernel.runtime.launchers import Launcher
+def normalized(block: int | tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """A block as a setting names it, as a tuple.
 
-    return Launcher(launchable, geometry, facts, device, stream)
+    Raises:
+        LaunchError: it is no block.
+    """
+    if block is None:
+        return None
+    from quernel.geometry import normalize_block
+
+    return normalize_block(block)
 
 
-def _split(key: Any) -> tuple[Any, Any, Stream | None]:
-    from quernel.runtime.streams import Stream
+@functools.cache
+def _launching() -> ModuleType:
+    """What launches need, imported at the first one."""
+    from quernel.api import launching
 
-    if not isinstance(key, tuple):
-        return key, None, None
-    if not 1 <= len(key) <= 3:
-        raise LaunchError(f"kernel[...] takes 1 to 3 parts, got {len(key)}", fix="write kernel[grid, block, stream]")
-    grid, block, stream = (*key, None, None)[:3]
-    if stream is not None and not isinstance(stream, Stream):
-        raise LaunchError(
-            f"the third part of kernel[grid, block, stream] is a {type(stream).__name__}, not a stream",
-            fix="write a grid of three axes as a tuple: kernel[(gz, gy, gx), block], or kernel[(gz, gy, gx),]",
-        )
-    return grid, block, stream
+    return launching
 
 
 def _imported(module: str, qualified_name: str, settings: dict[str, Any]) -> Kernel:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from quernel.api.wiring import connect
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.compiler.definition import KernelDefinition, Specialization
+from quernel.compiler.recording import CompilationRecording
 from quernel.dtypes import ArrayType, ParameterType, ScalarType
 from quernel.errors import KernelSyntaxError, KernelTypeError
 from quernel.geometry import DEFAULT_BLOCKS, LaunchForm
@@ -18,6 +20,7 @@ from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.definitions import ForeignOrigin
 from quernel.runtime.directory import directory
 from quernel.runtime.parameters import MISSING, Spec, declared_type
+from quernel.runtime.ready import define
 
 if TYPE_CHECKING:
     from quernel.ir.nodes import Module
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SpecializedKernel", "specialize", "written_names"]
 
+connect()
 _log = logging.getLogger(__name__)
 
 
@@ -65,12 +69,15 @@ class SpecializedKernel:
     @cached_property
     def source(self) -> str | None:
         """The text that the backend lowers it to, or `None` where it has none to show."""
-        return self._compiler.listing(self._lowered)
+        lowered = self._lowered
+        text: str | None = self._recording.source_text or self._compiler.source(lowered)
+        return text
 
     @cached_property
     def asm(self) -> str | None:
         """The device's assembly, or `None` where the backend has no disassembler."""
-        return self._compiler.assembly(self._artifact)
+        text: str | None = self._compiler.assembly(self._lowered)
+        return text
 
     @property
     def registers(self) -> int | None:
@@ -85,7 +92,8 @@ class SpecializedKernel:
     @property
     def statistics(self) -> dict[str, int]:
         """What the toolchain says of the compiled code, by name."""
-        return dict(self.header.statistics)
+        artifact = self._artifact
+        return dict(self.device.operations.target.header(artifact).statistics) | self._recording.facts
 
     @property
     def header(self) -> ArtifactHeader:
@@ -101,10 +109,12 @@ class SpecializedKernel:
         return self.device.operations.target.compiler
 
     @cached_property
-    def _lowered(self) -> Any:
-        from quernel.compiler.recording import CompilationRecording
+    def _recording(self) -> CompilationRecording:
+        return CompilationRecording(is_full=True)
 
-        return self._compiler.lower(self.definition, self._id, CompilationRecording(), _log)
+    @cached_property
+    def _lowered(self) -> Any:
+        return self._compiler.lower(self.definition, self._id, self._recording, _log)
 
     @cached_property
     def _artifact(self) -> Any:
@@ -144,12 +154,12 @@ def written_names(launchable: Launchable) -> tuple[str, ...]:
     for table in (launchable.over, launchable.grid):
         for ready in table.values():
             return tuple(parameter.name for parameter in ready.header.params if parameter.is_written)
-    from quernel.ir.walk import written_params
+    from quernel.ir.analysis import parameter_uses
 
-    specialized = _without_device(launchable)
-    names = {parameter.name for parameter in specialized.expand().kernel.params}
-    written = written_params(specialized.expand())
-    return tuple(name for name in launchable.parameters.names if name in names and name in written)
+    module = _without_device(launchable).expand()
+    uses = parameter_uses(module)
+    arrays = [parameter.name for parameter in module.kernel.params if isinstance(parameter.type, ArrayType)]
+    return tuple(name for name in arrays if uses.array(name).is_written)
 
 
 def _without_device(launchable: Launchable) -> KernelDefinition:
@@ -173,12 +183,12 @@ def _defined(
     """The kernel over an extent, or on a grid where it has a block concept; of the rank that its ids are read in."""
     if isinstance(launchable.origin, ForeignOrigin):
         block = launchable.block or DEFAULT_BLOCKS[1]
-        return launchable.defined(Specialization(exact, constants, LaunchForm.GRID, block, launchable.options))[0]
+        return define(launchable, Specialization(exact, constants, LaunchForm.GRID, block, launchable.options))[0]
     blocks = [launchable.block] if launchable.block is not None else list(DEFAULT_BLOCKS.values())
     refusal: Exception | None = None
     for form in (LaunchForm.OVER, LaunchForm.GRID):
         for block in blocks:
-            definition = launchable.defined(Specialization(exact, constants, form, block, launchable.options))[0]
+            definition = define(launchable, Specialization(exact, constants, form, block, launchable.options))[0]
             try:
                 definition.expand()
             except (KernelSyntaxError, KernelTypeError) as error:
@@ -197,7 +207,8 @@ def _exact_type(spec: Spec, given: Any) -> ParameterType:
         if isinstance(declared, ScalarType):
             return declared
         raise KernelTypeError(
-            f"parameter {spec.name!r} has no exact type", fix=f"pass {spec.name}=qn.f32, qn.Array1[qn.f32] or an argument"
+            f"parameter {spec.name!r} has no exact type",
+            fix=f"pass {spec.name}=qn.f32, qn.Array1[qn.f32] or an argument",
         )
     if isinstance(given, np.ndarray | np.generic | DeviceArray | bool | int | float):
         return argument_type(spec, given)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from quernel.runtime.directory import directory
-from quernel.runtime.loading import observe_compilations
-
 if TYPE_CHECKING:
     from quernel.plugins import BackendCatalog, Observers
     from quernel.runtime.operations import Backend
@@ -39,7 +36,11 @@ class _InstalledBackends:
         return catalog().load(name)
 
 
+@cache
 def connect() -> None:
     """Makes the process's directory look at installed backends, and compilations reach installed observers."""
+    from quernel.runtime.directory import directory
+    from quernel.runtime.loading import observe_compilations
+
     directory.use_source(_InstalledBackends())
     observe_compilations(observers)

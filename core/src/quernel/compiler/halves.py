@@ -100,6 +100,10 @@ class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
             CompilationError: the toolchain refused it; its log rides along whole.
         """
 
+    def assembly(self, lowered: LoweredT) -> str | None:
+        """The device's assembly of a lowered kernel, for people to read, or `None` where nothing can show it."""
+        return None
+
 
 class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
     """The half that stays with the device and holds the store.

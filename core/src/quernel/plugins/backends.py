@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from importlib import import_module
-from typing import final
+from typing import NamedTuple, final
 
 import attrs
 
@@ -16,7 +15,6 @@ from quernel.runtime.operations import PLUGIN_API, Backend
 
 __all__ = ["BackendCatalog", "BackendInfo", "load_plugin_module"]
 
-_log = logging.getLogger(__name__)
 _EXTRAS = ("cpu", "cuda", "opencl")
 
 
@@ -41,8 +39,7 @@ class BackendInfo:
     fix: str = ""
 
 
-@attrs.frozen
-class _Claim:
+class _Claim(NamedTuple):
     """What became of one entry: its backend, or why it cannot be used."""
 
     entry: PluginEntry
@@ -177,5 +174,7 @@ def _try(entry: PluginEntry) -> _Claim:
 
 
 def _refused(entry: PluginEntry, reason: str, fix: str) -> _Claim:
-    _log.debug("backend %s of %s cannot be used: %s", entry.name, entry.origin, reason)
+    import logging
+
+    logging.getLogger(__name__).debug("backend %s of %s cannot be used: %s", entry.name, entry.origin, reason)
     return _Claim(entry, None, reason, fix)

@@ -110,13 +110,14 @@ def _is_foreign_finder(finder: object) -> bool:
 def _metadata_elsewhere(path: list[str] | None) -> Iterator[tuple[str, str, str]]:
     import importlib.metadata
 
-    distributions = importlib.metadata.distributions(**({} if path is None else {"path": path}))
+    find = importlib.metadata.distributions
+    distributions = find() if path is None else find(path=path)
     for distribution in distributions:
         try:
             text = distribution.read_text("entry_points.txt")
             if text is not None and _OF_OURS.decode() in text:
                 yield distribution.metadata["Name"], distribution.version, text
-        except Exception:  # noqa: S112 — damaged metadata of a stranger
+        except Exception:
             continue
 
 

@@ -10,9 +10,6 @@ import numpy as np
 
 from quernel.dtypes import DType, dtype_of
 from quernel.errors import KernelTypeError, LaunchError
-from quernel.runtime.casts import cast_array
-from quernel.runtime.indexing import view_of
-from quernel.runtime.scalars import convert_scalar
 
 if TYPE_CHECKING:
     from quernel.runtime.devices import Device
@@ -36,7 +33,9 @@ class Allocation:
 
     __slots__ = ("device", "host", "lent_by", "memory")
 
-    def __init__(self, device: Device, memory: Memory, host: HostArray | None, lent_by: HostArray | None = None) -> None:
+    def __init__(
+        self, device: Device, memory: Memory, host: HostArray | None, lent_by: HostArray | None = None
+    ) -> None:
         self.device = device
         self.memory = memory
         self.host = host
@@ -59,7 +58,17 @@ class DeviceArray:
         address: of element (0, …, 0), as kernels see it.
     """
 
-    __slots__ = ("__weakref__", "_allocation", "_offset", "address", "device", "dtype", "launch_kind", "shape", "strides")
+    __slots__ = (
+        "__weakref__",
+        "_allocation",
+        "_offset",
+        "address",
+        "device",
+        "dtype",
+        "launch_kind",
+        "shape",
+        "strides",
+    )
 
     def __init__(
         self, allocation: Allocation, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], offset_bytes: int
@@ -120,6 +129,8 @@ class DeviceArray:
     # --- views --------------------------------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> DeviceArray:
+        from quernel.runtime.indexing import view_of
+
         offset, shape, strides = view_of(key, self.shape, self.strides)
         return self._view(shape, strides, offset)
 
@@ -231,6 +242,8 @@ class DeviceArray:
 
     def astype(self, dtype: Any) -> DeviceArray:
         """A copy with elements of another type, by the language's cast rules."""
+        from quernel.runtime.casts import cast_array
+
         wanted = dtype_of(dtype)
         return self.copy() if wanted is self.dtype else self.device.array(cast_array(self.numpy(), wanted))
 
@@ -240,6 +253,8 @@ class DeviceArray:
         Raises:
             KernelTypeError: the value does not fit.
         """
+        from quernel.runtime.scalars import convert_scalar
+
         number = convert_scalar(value, self.dtype, "the elements' type")
         element = np.asarray(number).astype(self.dtype.numpy)
         if self.device.interceptors or (self._allocation.host is None and self.is_contiguous):
@@ -344,7 +359,12 @@ class DeviceArray:
                 )
             return False
         self.device.copy_memory(
-            self._allocation.memory, self._offset, source._allocation.memory, source._offset, self.nbytes, (self, source)
+            self._allocation.memory,
+            self._offset,
+            source._allocation.memory,
+            source._offset,
+            self.nbytes,
+            (self, source),
         )
         return True
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, final
 
-from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
 from quernel.dtypes import ArrayType, ParameterType
-from quernel.identity import CapturedCode, CapturedValues, Guards, capture, encode, kernel_id
 
 if TYPE_CHECKING:
+    from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
+    from quernel.identity import CapturedCode, CapturedValues, KernelId
     from quernel.ir.nodes import Module
 
 __all__ = ["ForeignOrigin", "FunctionOrigin", "Origin"]
@@ -43,10 +43,14 @@ class FunctionOrigin:
 
     def capture(self) -> CapturedCode:
         """Its code and what it captured, as of now."""
+        from quernel.identity import capture
+
         return capture(self.function)
 
     def define(self, captured: CapturedCode, values: CapturedValues, made: Specialization) -> KernelDefinition:
         """The specialized kernel; the frontend runs when its IR is asked for."""
+        from quernel.compiler.definition import KernelDefinition
+
         constants = dict(made.constants)
 
         def expand() -> tuple[Module, bool]:
@@ -72,22 +76,31 @@ class ForeignOrigin:
     def __init__(self, source: ForeignSource) -> None:
         self.source = source
         self.name = source.entry
-        content = encode(("source kernel", source.language, source.text, source.entry, source.writes))
-        from hashlib import sha256
-
-        digest = sha256(content).hexdigest()
-        self._captured = CapturedCode(digest, (("code", digest),), Guards())
+        self._captured: CapturedCode | None = None
 
     def capture(self) -> CapturedCode:
-        """Its text."""
+        """Its text, which never changes."""
+        if self._captured is None:
+            from hashlib import sha256
+
+            from quernel.identity import CapturedCode, Guards, encode
+
+            source = self.source
+            content = encode(("source kernel", source.language, source.text, source.entry, source.writes))
+            digest = sha256(content).hexdigest()
+            self._captured = CapturedCode((("code", digest),), Guards())
         return self._captured
 
     def define(self, captured: CapturedCode, values: CapturedValues, made: Specialization) -> KernelDefinition:
         """The source with the types of its parameters."""
+        from quernel.compiler.definition import KernelDefinition
+
         return KernelDefinition(_id(self.name, captured, values, made), made, foreign=self.source)
 
 
-def _id(name: str, captured: CapturedCode, values: CapturedValues, made: Specialization) -> Any:
+def _id(name: str, captured: CapturedCode, values: CapturedValues, made: Specialization) -> KernelId:
+    from quernel.identity import kernel_id
+
     return kernel_id(
         captured,
         name=name,

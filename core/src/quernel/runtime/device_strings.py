@@ -88,7 +88,9 @@ def _numbered(
         return found[0]
     noun = f"{kind} devices" if kind else "devices"
     shown = ", ".join(f"{info.backend}:{info.index} ({info.name})" for info in among) or "none"
-    raise DeviceError(f"there is no device {choice}; {choice.backend} has these {noun}: {shown}", fix="see qn.devices()")
+    raise DeviceError(
+        f"there is no device {choice}; {choice.backend} has these {noun}: {shown}", fix="see qn.devices()"
+    )
 
 
 def _plain(uuid: str) -> str:

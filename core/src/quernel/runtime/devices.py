@@ -59,8 +59,8 @@ class Device:
         self._closed_because = ""
         self._on_close = on_close
         self._lock = threading.RLock()
-        self._loader: KernelLoader | None = None
-        self._kernels: Kernels | None = None
+        self._loader: KernelLoader[Any, Any, Any] | None = None
+        self._kernels: Kernels[Any, Any, Any] | None = None
         _devices.add(self)
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class Device:
         return self.operations.target.compiler.target_info
 
     @property
-    def loader(self) -> KernelLoader:
+    def loader(self) -> KernelLoader[Any, Any, Any]:
         """What compiles and holds the kernels of this device."""
         loader = self._loader
         if loader is None:
@@ -102,7 +102,7 @@ class Device:
         return loader
 
     @property
-    def kernels(self) -> Kernels:
+    def kernels(self) -> Kernels[Any, Any, Any]:
         """The kernels of this device, to look at, to ask for and to watch."""
         if self._kernels is None:
             from quernel.runtime.loading import open_kernels

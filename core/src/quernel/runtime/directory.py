@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -10,15 +9,16 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from quernel import settings
 from quernel.errors import DeviceError, PluginError, QuernelError
-from quernel.runtime.device_strings import DeviceChoice, parse_device_string, select_device
 from quernel.runtime.operations import Backend, DeviceInfo, Unavailable
 
 if TYPE_CHECKING:
+    import logging
+
+    from quernel.runtime.device_strings import DeviceChoice
     from quernel.runtime.devices import Device
 
 __all__ = ["BackendSource", "DeviceDirectory", "directory", "use"]
 
-_log = logging.getLogger(__name__)
 _INSTALL = 'pip install "quernel[cpu]"'
 _NEVER_AUTOMATIC = "reference"
 
@@ -79,7 +79,7 @@ class DeviceDirectory:
             try:
                 found.extend(self._devices_of(name))
             except QuernelError as error:
-                _log.debug("no devices of %s: %s", name, error)
+                _log().debug("no devices of %s: %s", name, error)
         return tuple(found)
 
     def device(self, spec: str | DeviceInfo | Device | None = None) -> Device:
@@ -103,7 +103,9 @@ class DeviceDirectory:
         if isinstance(spec, Device):
             spec.check_open()
             return spec
-        raise DeviceError(f"{spec!r} names no device", fix='use a string such as "cpu" or "cuda:1", or one of qn.devices()')
+        raise DeviceError(
+            f"{spec!r} names no device", fix='use a string such as "cpu" or "cuda:1", or one of qn.devices()'
+        )
 
     def named(self) -> Device | None:
         """The device that the user named for launches: `use`, then `set_default_device`, then `QUERNEL_DEVICE`."""
@@ -131,7 +133,9 @@ class DeviceDirectory:
             return host
         names = self._source.names()
         reasons = []
-        for name in sorted((name for name in names if name != _NEVER_AUTOMATIC), key=lambda name: (name != "cpu", name)):
+        for name in sorted(
+            (name for name in names if name != _NEVER_AUTOMATIC), key=lambda name: (name != "cpu", name)
+        ):
             try:
                 for info in self._devices_of(name):
                     if info.kind == "cpu":
@@ -180,6 +184,8 @@ class DeviceDirectory:
         return device
 
     def _resolve(self, spec: str) -> Device:
+        from quernel.runtime.device_strings import parse_device_string
+
         choices = parse_device_string(spec)
         reasons = []
         for choice in choices:
@@ -194,6 +200,8 @@ class DeviceDirectory:
     def _chosen(self, choice: DeviceChoice, name: str) -> Device:
         if not self._source.names():
             raise DeviceError("no backend is installed", fix=_INSTALL)
+        from quernel.runtime.device_strings import select_device
+
         backend = self._source.load(name)
         devices = backend.devices()
         if not isinstance(devices, Unavailable):
@@ -216,9 +224,11 @@ class DeviceDirectory:
             try:
                 return self._opened(self._source.load(info.backend), info)
             except QuernelError as error:
-                _log.warning("%s:%d cannot be opened, trying the next device: %s", info.backend, info.index, error)
+                _log().warning("%s:%d cannot be opened, trying the next device: %s", info.backend, info.index, error)
                 reasons.append(f"{info.backend}:{info.index}: {error.what}")
-        raise self._none_found("no backend is installed" if not reasons else "no installed backend has a device", reasons)
+        raise self._none_found(
+            "no backend is installed" if not reasons else "no installed backend has a device", reasons
+        )
 
     def _in_automatic_order(self, reasons: list[str]) -> Iterator[DeviceInfo]:
         """CUDA devices, OpenCL GPUs, others' GPUs, `cpu`, OpenCL CPUs, others' CPUs; each backend asked when due."""
@@ -247,6 +257,12 @@ class DeviceDirectory:
         if not [name for name in self._source.names() if name != _NEVER_AUTOMATIC]:
             what = "no backend is installed"
         return DeviceError(what, fix=_INSTALL, chain=tuple(reasons))
+
+
+def _log() -> logging.Logger:
+    import logging
+
+    return logging.getLogger(__name__)
 
 
 def _is_target(backend: Backend, name: str) -> bool:

@@ -71,6 +71,7 @@ class Graph(Interceptor):
             run(self._stream)
 
     def __call__(self) -> None:
+        """Runs the captured work in the device's default stream."""
         self.launch()
 
     def launch(self, stream: Stream | None = None) -> None:
@@ -81,7 +82,9 @@ class Graph(Interceptor):
         """
         self.device.check_open()
         if self._state != "ready":
-            raise LaunchError(f"this graph is {self._state}, not ready", fix="leave its with block without an error first")
+            raise LaunchError(
+                f"this graph is {self._state}, not ready", fix="leave its with block without an error first"
+            )
         if stream is not None:
             stream.check_open()
             if stream.device is not self.device:

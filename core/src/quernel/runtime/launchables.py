@@ -1,35 +1,24 @@
-"""A kernel as the launch path sees it: its parameters, its settings, and the table of what is ready to launch."""
+"""A kernel as the launch path sees it: its parameters, its settings, and the tables of what is ready to launch."""
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-import attrs
+if TYPE_CHECKING:
+    from quernel.options import KernelOptions
+    from quernel.runtime.definitions import Origin
+    from quernel.runtime.parameters import Parameters
+    from quernel.runtime.ready import Ready
 
-from quernel.capabilities import Limits
-from quernel.compiler.arguments import ArgumentPacker
-from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
-from quernel.compiler.definition import KernelDefinition, Specialization
-from quernel.compiler.halves import LaunchFacts
-from quernel.dtypes import BY_NAME, ParameterType, ScalarType
-from quernel.errors import LaunchError, ValidationError
-from quernel.geometry import Geometry, LaunchForm
-from quernel.identity import CapturedCode, CapturedValues, capture_values
-from quernel.options import KernelOptions
-from quernel.runtime.argument_types import argument_type, constant_value, convert_argument
-from quernel.runtime.definitions import Origin
-from quernel.runtime.devices import Device
-from quernel.runtime.layouts import ALIGNED16, CONTIGUOUS, INDEX32
-from quernel.runtime.operations import DeviceOperations
-from quernel.runtime.parameters import Parameters
-from quernel.runtime.scalars import LARGEST_FLOAT
+__all__ = ["Launchable", "ReadyTable"]
 
-__all__ = ["Launchable", "Ready"]
+ReadyTable = dict[tuple[Any, ...], "Ready"]
+"""What is ready to launch, by what a launcher's key says."""
 
 _MAX_READY = 512
 
 
-@attrs.frozen(eq=False)
+@final
 class Launchable:
     """A kernel with its settings. Kernels that differ in a setting have tables of their own.
 
@@ -38,229 +27,36 @@ class Launchable:
         parameters: what it takes.
         options: the settings that change its code.
         block: its block, or `None` for the default one of a launch's rank.
-        device: the device that it runs on, or `None` where the launch decides.
+        device: what names the device that it runs on, or `None` where the launch decides.
         interpret: whether it runs in the reference interpreter.
-        over: what is ready to launch over an extent, by what the look-up key says.
+        over: what is ready to launch over an extent.
         grid: the same for explicit grids.
     """
 
-    origin: Origin
-    parameters: Parameters
-    options: KernelOptions
-    block: tuple[int, ...] | None = None
-    device: Any = None
-    interpret: bool = False
-    over: dict[tuple[Any, ...], Ready] = attrs.field(factory=dict, init=False, repr=False)
-    grid: dict[tuple[Any, ...], Ready] = attrs.field(factory=dict, init=False, repr=False)
+    __slots__ = ("block", "device", "grid", "interpret", "options", "origin", "over", "parameters")
 
-    def specialized(
+    def __init__(
         self,
-        values: tuple[Any, ...],
-        form: LaunchForm,
-        block: tuple[int, ...],
+        origin: Origin,
+        parameters: Parameters,
         options: KernelOptions,
-    ) -> tuple[KernelDefinition, CapturedCode, CapturedValues]:
-        """The kernel specialized for arguments in the parameters' order, and what it captured.
+        *,
+        block: tuple[int, ...] | None = None,
+        device: Any = None,
+        interpret: bool = False,
+    ) -> None:
+        self.origin = origin
+        self.parameters = parameters
+        self.options = options
+        self.block = block
+        self.device = device
+        self.interpret = interpret
+        self.over: ReadyTable = {}
+        self.grid: ReadyTable = {}
 
-        Raises:
-            KernelTypeError: an argument does not fit its parameter.
-        """
-        parameters: list[tuple[str, ParameterType]] = []
-        constants: list[tuple[str, Any]] = []
-        for spec, value in zip(self.parameters.specs, values, strict=True):
-            if spec.is_const:
-                constants.append((spec.name, constant_value(spec, value)))
-            else:
-                parameters.append((spec.name, argument_type(spec, value)))
-        return self.defined(Specialization(tuple(parameters), tuple(constants), form, block, options))
-
-    def defined(self, made: Specialization) -> tuple[KernelDefinition, CapturedCode, CapturedValues]:
-        """The kernel with everything fixed, and what it captured."""
-        captured = self.origin.capture()
-        fixed = capture_values(dict(made.constants))
-        return self.origin.define(captured, fixed, made), captured, fixed
-
-    def make_ready(
-        self,
-        device: Device,
-        values: tuple[Any, ...],
-        form: LaunchForm,
-        block: tuple[int, ...],
-        facts: int,
-        options: KernelOptions,
-    ) -> Ready:
-        """The kernel compiled and loaded for such arguments.
-
-        Raises:
-            QuernelError: an argument does not fit, or the kernel cannot be compiled for or loaded on the device.
-        """
-        target_info = device.target_info
-        _check_block(block, target_info.limits, device)
-        if options.checked and not target_info.capabilities.checked:
-            raise ValidationError(
-                f"{device.name} does not check indices", fix="leave out checked=True and QUERNEL_CHECKED, or use interpret=True"
-            )
-        definition, captured, fixed = self.specialized(values, form, block, options)
-        variant = device.operations.target.variant(
-            LaunchFacts(bool(facts & ALIGNED16), bool(facts & CONTIGUOUS), bool(facts & INDEX32))
-        )
-        kernel = device.loader.load(definition, ArtifactId(definition.id, variant))
-        _check_shared(kernel.header, target_info.limits, device)
-        types = tuple(given for _, given in definition.specialization.parameters)
-        return Ready(self.origin.name, device, kernel.header, kernel.loaded, types, captured, fixed)
-
-    def keep(self, table: dict[tuple[Any, ...], Ready], key: tuple[Any, ...], ready: Ready) -> None:
+    @staticmethod
+    def keep(table: ReadyTable, key: tuple[Any, ...], ready: Ready) -> None:
         """Keeps what is ready, within bounds: closed devices and left environments do not pile up."""
         if len(table) >= _MAX_READY:
             table.clear()
         table[key] = ready
-
-
-@final
-class Ready:
-    """A loaded kernel with all that a launch of it needs.
-
-    Attributes:
-        pack: makes the arguments' bytes.
-        run: the backend's function for repeated launches.
-        written: a bit per array parameter (by its place among all that are no constants) that the kernel writes.
-        bounded: index, least and greatest value of the weak integers whose values are bounded.
-        narrow: index and greatest value of the floats that are narrower than Python's.
-        waits: whether a launch on NumPy arrays must wait, as the device may run on.
-    """
-
-    __slots__ = (
-        "_captured",
-        "_checked_geometry",
-        "_fixed",
-        "_types",
-        "bounded",
-        "device",
-        "header",
-        "is_current",
-        "name",
-        "narrow",
-        "pack",
-        "run",
-        "waits",
-        "written",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        device: Device,
-        header: ArtifactHeader,
-        loaded: Any,
-        types: tuple[ParameterType, ...],
-        captured: CapturedCode,
-        fixed: CapturedValues,
-    ) -> None:
-        self.name = name
-        self.device = device
-        self.header = header
-        self.pack = ArgumentPacker(header)
-        self.run = device.operations.prepare(loaded, header)
-        self.written = sum(1 << index for index, parameter in enumerate(header.params) if parameter.is_written)
-        self.bounded = tuple(
-            (index, *parameter.bounds) for index, parameter in enumerate(header.params) if parameter.bounds is not None
-        )
-        self.narrow = tuple(
-            (index, LARGEST_FLOAT[BY_NAME[parameter.dtype]])
-            for index, parameter in enumerate(header.params)
-            if not parameter.is_array and BY_NAME.get(parameter.dtype) in LARGEST_FLOAT
-        )
-        self.waits = type(device.operations).synchronize is not DeviceOperations.synchronize
-        self.is_current = captured.guards.is_current
-        if len(fixed.guards):
-            self.is_current = lambda: captured.guards.is_current() and fixed.guards.is_current()
-        self._types = types
-        self._captured = captured
-        self._fixed = fixed
-        self._checked_geometry: Geometry | None = None
-
-    def packed(self, values: list[Any], geometry: Geometry) -> bytes:
-        """The arguments' bytes. On the launch path.
-
-        Raises:
-            KernelTypeError: a number that does not fit its parameter.
-        """
-        for index, least, greatest in self.bounded:
-            if not least <= values[index] <= greatest:
-                self._refuse(values)
-        for index, largest in self.narrow:
-            if not -largest <= values[index] <= largest:  # too large, infinite or no number
-                self._refuse(values)
-        try:
-            return self.pack(values, geometry)
-        except LaunchError:
-            self._refuse(values)
-            raise
-
-    def check(self, geometry: Geometry) -> None:
-        """Compares a geometry with the device's limits, unless it is the one of the last launch.
-
-        Raises:
-            LaunchError: the grid is larger than the device allows.
-        """
-        if geometry is self._checked_geometry:
-            return
-        if geometry.form is LaunchForm.GRID:
-            limits = self.device.target_info.limits.max_grid[-geometry.ndim :]
-            for axis, (count, limit) in enumerate(zip(geometry.grid, limits, strict=True)):
-                if count > limit:
-                    raise LaunchError(
-                        f"grid {geometry.grid} has {count} blocks along axis {axis}, {self.device.name} allows {limit}",
-                        fix=f"use at most {limit} blocks along that axis, or larger blocks",
-                    )
-        self._checked_geometry = geometry
-
-    def refuse_writes(self, arrays: int, why: str) -> None:
-        """Raises for the first written parameter among the bits of `arrays`.
-
-        Raises:
-            LaunchError: always.
-        """
-        index = next(index for index in range(len(self.header.params)) if arrays & self.written & (1 << index))
-        name = self.header.params[index].name
-        if why == "read-only":
-            raise LaunchError(
-                f"kernel {self.name} writes parameter {name!r}, and the array is read-only", fix="pass a copy, array.copy()"
-            )
-        raise LaunchError(
-            f"kernel {self.name} writes parameter {name!r}, and the array has a stride of 0, so that elements share memory",
-            fix="pass a copy, array.copy()",
-        )
-
-    def _refuse(self, values: list[Any]) -> None:
-        """Raises for the number that does not fit."""
-        for parameter, given, value in zip(self.header.params, self._types, values, strict=True):
-            if isinstance(given, ScalarType):
-                convert_argument(parameter.name, given, value, parameter.bounds)
-
-
-def _check_block(block: tuple[int, ...], limits: Limits, device: Device) -> None:
-    threads = 1
-    for size in block:
-        threads *= size
-    if threads > limits.max_block_threads:
-        raise ValidationError(
-            f"block {block} has {threads} threads, {device.name} allows {limits.max_block_threads}",
-            fix=f"use a block of at most {limits.max_block_threads} threads",
-        )
-    for axis, (size, limit) in enumerate(zip(block, limits.max_block[-len(block) :], strict=True)):
-        if size > limit:
-            raise ValidationError(
-                f"block {block} has {size} threads along axis {axis}, {device.name} allows {limit}",
-                fix=f"use at most {limit} threads along that axis",
-            )
-
-
-def _check_shared(header: ArtifactHeader, limits: Limits, device: Device) -> None:
-    if header.shared_bytes > limits.max_shared_bytes:
-        raise ValidationError(
-            f"kernel {header.entry} takes {header.shared_bytes} bytes of shared memory, "
-            f"{device.name} allows {limits.max_shared_bytes}",
-            fix="use smaller shared arrays or a smaller block",
-        )
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import numpy as np
@@ -15,16 +15,19 @@ from quernel.runtime.argument_types import constant_key, element_type
 from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.devices import Device
 from quernel.runtime.directory import directory
-from quernel.runtime.launchables import Launchable, Ready
+from quernel.runtime.launchables import Launchable
 from quernel.runtime.layouts import ALIGNED16, strided_layout
-from quernel.runtime.streams import Stream
+from quernel.runtime.ready import Ready, make_ready
 from quernel.store import generation
+
+if TYPE_CHECKING:
+    from quernel.runtime.streams import Stream
 
 __all__ = ["BoundLaunch", "Launcher"]
 
 _UNALIGNED = ~ALIGNED16
 _MANY = 1 << 31
-_STEP_OF_ONE = (1,)
+_STEP_OF_ONE: tuple[int, ...] = (1,)
 
 
 @final
@@ -71,7 +74,7 @@ class Launcher:
         arguments = ready.packed(values, geometry)
         ready.check(geometry)
         stream = self._stream
-        _launch(ready, geometry, arguments, None if stream is None else stream.handle, on_host, values)
+        _launch(ready, geometry, arguments, None if stream is None else stream.handle, on_host, (args, kwargs))
 
     def bind(self, *args: Any, **kwargs: Any) -> BoundLaunch:
         """The launch with its arguments fixed and checked: `b()` repeats it, `b.update(a=3.0)` changes arguments."""
@@ -167,7 +170,7 @@ class Launcher:
         key = (device, generation(), facts, geometry.block, options.checked, *kinds)
         ready = self._table.get(key)
         if ready is None or not ready.is_current():
-            ready = kernel.make_ready(device, args, geometry.form, geometry.block, facts, options)
+            ready = make_ready(kernel, device, args, geometry.form, geometry.block, facts, options)
             kernel.keep(self._table, key, ready)
         if (read_only | repeating) & ready.written:
             if read_only & ready.written:
@@ -189,7 +192,7 @@ class Launcher:
         assert ready is not None
         arguments = ready.packed(values, self._geometry)
         ready.check(self._geometry)
-        _launch(ready, self._geometry, arguments, None, on_host, values)
+        _launch(ready, self._geometry, arguments, None, on_host, brought)
         names = {parameter.name for parameter in ready.header.params if parameter.is_written}
         for index, copied in away.items():
             if self._kernel.parameters.names[index] in names:
@@ -203,7 +206,7 @@ class BoundLaunch:
     It keeps what it captured: a constant of the kernel that changes later counts from the next `update` on.
     """
 
-    __slots__ = ("_args", "_arguments", "_geometry", "_launcher", "_on_host", "_ready", "_stream", "_values")
+    __slots__ = ("_args", "_arguments", "_geometry", "_launcher", "_on_host", "_ready", "_stream")
 
     def __init__(self, launcher: Launcher, args: tuple[Any, ...]) -> None:
         self._launcher = launcher
@@ -221,7 +224,7 @@ class BoundLaunch:
             return
         if ready.device.is_closed:
             ready.device.check_open()
-        _launch(ready, self._geometry, self._arguments, self._stream, self._on_host, self._values)
+        _launch(ready, self._geometry, self._arguments, self._stream, self._on_host, self._args)
 
     def update(self, *args: Any, **kwargs: Any) -> BoundLaunch:
         """Replaces arguments, by name or from the first on, with all the checks of a launch; gives itself.
@@ -253,18 +256,18 @@ class BoundLaunch:
         if ready is not None:
             self._arguments = ready.packed(values, launcher._geometry)
             ready.check(launcher._geometry)
-        self._ready, self._values, self._on_host = ready, values, on_host
+        self._ready, self._on_host = ready, on_host
         self._geometry = launcher._geometry
         self._stream = None if launcher._stream is None else launcher._stream.handle
 
 
-def _launch(ready: Ready, geometry: Geometry, arguments: bytes, stream: Any, on_host: bool, values: list[Any]) -> None:
+def _launch(ready: Ready, geometry: Geometry, arguments: bytes, stream: Any, on_host: bool, keep: object) -> None:
     if 0 in geometry.extent:
         return
     device = ready.device
     if device.interceptors:
         run = ready.run
-        device.give(ready.name, lambda into: run(geometry, arguments, into), stream, (ready, values))
+        device.give(ready.name, lambda into: run(geometry, arguments, into), stream, keep)
         if device.is_capturing:
             return
     else:
@@ -299,5 +302,3 @@ def _refuse_host_arrays(kernel: Launchable, args: tuple[Any, ...], device: Devic
         f"parameter {name!r} got a NumPy array, and {device.name} does not reach the host's memory",
         fix=f"copy it to the device first: {name} = device.array({name})",
     )
-
-

@@ -21,7 +21,7 @@ _LIMIT32: Final = 1 << 31
 def strided_layout(
     shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 ) -> tuple[int, bool, bool, tuple[int, ...]]:
-    """The facts that hold for an array, whether elements share memory, whether strides are whole elements, and those."""
+    """The facts of an array, whether elements share memory, whether strides are whole elements, strides in elements."""
     facts = _EVERYTHING
     expected = itemsize
     is_whole = True

@@ -74,7 +74,8 @@ def checked_float(value: Any, dtype: DType, what: str) -> float:
     lost = math.isinf(number) and not (isinstance(value, float | np.floating) and math.isinf(value))
     if lost or (largest is not None and abs(number) > largest and not math.isinf(number) and _overflows(number, dtype)):
         raise KernelTypeError(
-            f"{what} is {dtype.name} and got {value!s}, which does not fit", fix="pass a smaller value or declare a wider type"
+            f"{what} is {dtype.name} and got {value!s}, which does not fit",
+            fix="pass a smaller value or declare a wider type",
         )
     return number
 
@@ -92,6 +93,10 @@ def _overflows(number: float, dtype: DType) -> bool:
 
 def shown(value: Any) -> str:
     """A value and its type, for messages."""
-    name = type(value).__name__ if type(value).__module__ == "builtins" else f"{type(value).__module__}.{type(value).__name__}"
+    name = (
+        type(value).__name__
+        if type(value).__module__ == "builtins"
+        else f"{type(value).__module__}.{type(value).__name__}"
+    )
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} of type {name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quernel.api.wiring import catalog
+from quernel.api.wiring import catalog, connect
 from quernel.runtime.directory import directory, use
 from quernel.runtime.operations import DeviceInfo
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from quernel.runtime.devices import Device
 
 __all__ = ["backends", "device", "devices", "set_default_device", "use"]
+
+connect()
 
 
 def device(spec: str | DeviceInfo | Device | None = None) -> Device:

@@ -1,0 +1,221 @@
+"""From a kernel and the arguments of a launch to what is loaded and ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+from quernel.capabilities import Limits
+from quernel.compiler.arguments import ArgumentPacker
+from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
+from quernel.compiler.definition import KernelDefinition, Specialization
+from quernel.compiler.halves import LaunchFacts
+from quernel.dtypes import BY_NAME, ParameterType, ScalarType
+from quernel.errors import LaunchError, ValidationError
+from quernel.geometry import Geometry, LaunchForm
+from quernel.identity import CapturedCode, CapturedValues, capture_values
+from quernel.options import KernelOptions
+from quernel.runtime.argument_types import argument_type, constant_value, convert_argument
+from quernel.runtime.devices import Device
+from quernel.runtime.launchables import Launchable
+from quernel.runtime.layouts import ALIGNED16, CONTIGUOUS, INDEX32
+from quernel.runtime.operations import DeviceOperations
+from quernel.runtime.scalars import LARGEST_FLOAT
+
+__all__ = ["Ready", "define", "make_ready"]
+
+
+def define(kernel: Launchable, made: Specialization) -> tuple[KernelDefinition, CapturedCode, CapturedValues]:
+    """The kernel with everything fixed, and what it captured."""
+    captured = kernel.origin.capture()
+    fixed = capture_values(dict(made.constants))
+    return kernel.origin.define(captured, fixed, made), captured, fixed
+
+
+def make_ready(
+    kernel: Launchable,
+    device: Device,
+    values: tuple[Any, ...],
+    form: LaunchForm,
+    block: tuple[int, ...],
+    facts: int,
+    options: KernelOptions,
+) -> Ready:
+    """The kernel compiled and loaded for arguments given in the parameters' order.
+
+    Raises:
+        QuernelError: an argument does not fit, or the kernel cannot be compiled for or loaded on the device.
+    """
+    target_info = device.target_info
+    _check_block(block, target_info.limits, device)
+    if options.checked and not target_info.capabilities.checked:
+        raise ValidationError(
+            f"{device.name} does not check indices",
+            fix="leave out checked=True and QUERNEL_CHECKED, or use interpret=True",
+        )
+    parameters: list[tuple[str, ParameterType]] = []
+    constants: list[tuple[str, Any]] = []
+    for spec, value in zip(kernel.parameters.specs, values, strict=True):
+        if spec.is_const:
+            constants.append((spec.name, constant_value(spec, value)))
+        else:
+            parameters.append((spec.name, argument_type(spec, value)))
+    made = Specialization(tuple(parameters), tuple(constants), form, block, options)
+    definition, captured, fixed = define(kernel, made)
+    variant = device.operations.target.variant(
+        LaunchFacts(bool(facts & ALIGNED16), bool(facts & CONTIGUOUS), bool(facts & INDEX32))
+    )
+    loaded = device.loader.load(definition, ArtifactId(definition.id, variant))
+    _check_shared(loaded.header, target_info.limits, device)
+    types = tuple(given for _, given in parameters)
+    return Ready(kernel.origin.name, device, loaded.header, loaded.loaded, types, captured, fixed)
+
+
+@final
+class Ready:
+    """A loaded kernel with all that a launch of it needs.
+
+    Attributes:
+        pack: makes the arguments' bytes.
+        run: the backend's function for repeated launches.
+        written: a bit per array parameter (by its place among all that are no constants) that the kernel writes.
+        bounded: index, least and greatest value of the weak integers whose values are bounded.
+        narrow: index and greatest value of the floats that are narrower than Python's.
+        waits: whether a launch on NumPy arrays must wait, as the device may run on.
+    """
+
+    __slots__ = (
+        "_captured",
+        "_checked_geometry",
+        "_fixed",
+        "_types",
+        "bounded",
+        "device",
+        "header",
+        "is_current",
+        "name",
+        "narrow",
+        "pack",
+        "run",
+        "waits",
+        "written",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        device: Device,
+        header: ArtifactHeader,
+        loaded: Any,
+        types: tuple[ParameterType, ...],
+        captured: CapturedCode,
+        fixed: CapturedValues,
+    ) -> None:
+        self.name = name
+        self.device = device
+        self.header = header
+        self.pack = ArgumentPacker(header)
+        self.run = device.operations.prepare(loaded, header)
+        self.written = sum(1 << index for index, parameter in enumerate(header.params) if parameter.is_written)
+        self.bounded = tuple(
+            (index, *parameter.bounds) for index, parameter in enumerate(header.params) if parameter.bounds is not None
+        )
+        self.narrow = tuple(
+            (index, LARGEST_FLOAT[BY_NAME[parameter.dtype]])
+            for index, parameter in enumerate(header.params)
+            if not parameter.is_array and BY_NAME.get(parameter.dtype) in LARGEST_FLOAT
+        )
+        self.waits = type(device.operations).synchronize is not DeviceOperations.synchronize
+        self.is_current: Callable[[], bool] = captured.is_current
+        if len(fixed.guards):
+            self.is_current = lambda: captured.is_current() and fixed.guards.is_current()
+        self._types = types
+        self._captured = captured
+        self._fixed = fixed
+        self._checked_geometry: Geometry | None = None
+
+    def packed(self, values: list[Any], geometry: Geometry) -> bytes:
+        """The arguments' bytes. On the launch path.
+
+        Raises:
+            KernelTypeError: a number that does not fit its parameter.
+        """
+        for index, least, greatest in self.bounded:
+            if not least <= values[index] <= greatest:
+                self._refuse(values)
+        for index, largest in self.narrow:
+            if not -largest <= values[index] <= largest:  # too large, infinite or no number
+                self._refuse(values)
+        try:
+            return self.pack(values, geometry)
+        except LaunchError:
+            self._refuse(values)
+            raise
+
+    def check(self, geometry: Geometry) -> None:
+        """Compares a geometry with the device's limits, unless it is the one of the last launch.
+
+        Raises:
+            LaunchError: the grid is larger than the device allows.
+        """
+        if geometry is self._checked_geometry:
+            return
+        if geometry.form is LaunchForm.GRID:
+            limits = self.device.target_info.limits.max_grid[-geometry.ndim :]
+            for axis, (count, limit) in enumerate(zip(geometry.grid, limits, strict=True)):
+                if count > limit:
+                    raise LaunchError(
+                        f"grid {geometry.grid} has {count} blocks along axis {axis}, {self.device.name} allows {limit}",
+                        fix=f"use at most {limit} blocks along that axis, or larger blocks",
+                    )
+        self._checked_geometry = geometry
+
+    def refuse_writes(self, arrays: int, why: str) -> None:
+        """Raises for the first written parameter among the bits of `arrays`.
+
+        Raises:
+            LaunchError: always.
+        """
+        index = next(index for index in range(len(self.header.params)) if arrays & self.written & (1 << index))
+        name = self.header.params[index].name
+        if why == "read-only":
+            raise LaunchError(
+                f"kernel {self.name} writes parameter {name!r}, and the array is read-only",
+                fix="pass a copy, array.copy()",
+            )
+        raise LaunchError(
+            f"kernel {self.name} writes parameter {name!r}, an array with a stride of 0, whose elements share memory",
+            fix="pass a copy, array.copy()",
+        )
+
+    def _refuse(self, values: list[Any]) -> None:
+        """Raises for the number that does not fit."""
+        for parameter, given, value in zip(self.header.params, self._types, values, strict=True):
+            if isinstance(given, ScalarType):
+                convert_argument(parameter.name, given, value, parameter.bounds)
+
+
+def _check_block(block: tuple[int, ...], limits: Limits, device: Device) -> None:
+    threads = 1
+    for size in block:
+        threads *= size
+    if threads > limits.max_block_threads:
+        raise ValidationError(
+            f"block {block} has {threads} threads, {device.name} allows {limits.max_block_threads}",
+            fix=f"use a block of at most {limits.max_block_threads} threads",
+        )
+    for axis, (size, limit) in enumerate(zip(block, limits.max_block[-len(block) :], strict=True)):
+        if size > limit:
+            raise ValidationError(
+                f"block {block} has {size} threads along axis {axis}, {device.name} allows {limit}",
+                fix=f"use at most {limit} threads along that axis",
+            )
+
+
+def _check_shared(header: ArtifactHeader, limits: Limits, device: Device) -> None:
+    if header.shared_bytes > limits.max_shared_bytes:
+        raise ValidationError(
+            f"kernel {header.entry} takes {header.shared_bytes} bytes of shared memory, "
+            f"{device.name} allows {limits.max_shared_bytes}",
+            fix="use smaller shared arrays or a smaller block",
+        )
