@@ -129,16 +129,10 @@ def assign_name(lowering: FunctionLowering, target: Node, name: str, value: Scal
     """
     scope = lowering.scope
     loc = lowering.where(target)
-    known = scope.entries.get(name)
-    entry = Entry(value.type, loc, value.origins)
-    if known is not None:
-        joined = known.joined(value.type, loc, value.origins)
-        if joined is None:
-            raise _mismatch(lowering, target, name, known, value)
-        entry = joined
+    entry = scope.joins.add(name, value, loc)
+    if entry is None:
+        raise _mismatch(lowering, target, name, scope.joins.found[name], value)
     scope.bound.pop(name, None)
-    scope.entries[name] = entry
-    scope.changed = scope.changed or entry != known
     converted = in_type(lowering, value, entry.type, source)
     lowering.emit(nodes.Assign(name=scope.ir_name(name), value=lowering.expr(converted, source), loc=loc))
     _mark_assigned(lowering, name)

@@ -178,11 +178,9 @@ def _name(lowering: FunctionLowering, node: ast.Name) -> Value:
         )
     if name in scope.bound:
         return scope.bound[name]
-    if not scope.is_variable(name):
+    if not scope.is_variable(name) or name not in scope.joins:
         return scope.parameters[name]
-    entry = scope.entries.get(name)
-    if entry is None:
-        return scope.parameters[name]
+    entry = scope.joins[name]
     expr = nodes.Local(name=scope.ir_name(name), type=entry.type.dtype, loc=lowering.where(node))
     return Scalar(entry.type, expr, origins=entry.origins)
 

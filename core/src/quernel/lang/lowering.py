@@ -14,7 +14,7 @@ from quernel.intrinsics import DeviceFunction
 from quernel.ir import nodes
 from quernel.lang.constants import literal
 from quernel.lang.refusals import Node, Refusals
-from quernel.lang.scope import Entry, LoopFrame, Scope
+from quernel.lang.scope import LoopFrame, Scope
 from quernel.lang.values import Number, Scalar, TupleValue, Value
 from quernel.locations import Location
 
@@ -49,7 +49,8 @@ class FunctionLowering:
         frames: the names of the functions that lead here, the kernel first.
         is_kernel: whether this is the kernel itself.
         loops: the loops around the statement being lowered, the innermost last.
-        results: what is known of the values returned; `None` before the first `return`.
+        is_tolerant: whether statements that are refused are skipped; so only the types of the others are found out.
+        returns: the first `return` of values seen, and how many it returns.
         bounds: the least and greatest value that each weak integer parameter may have.
         num_calls: how many calls were emitted; tells whether an operand's evaluation made one.
     """
@@ -61,9 +62,9 @@ class FunctionLowering:
         refuse: Refusals,
         scope: Scope,
         frames: tuple[str, ...],
-        results: list[Entry] | None,
         *,
         is_kernel: bool,
+        is_tolerant: bool = False,
     ) -> None:
         self.unit = unit
         self.function = function
@@ -72,7 +73,8 @@ class FunctionLowering:
         self.frames = frames
         self.is_kernel = is_kernel
         self.loops: list[LoopFrame] = []
-        self.results = results
+        self.is_tolerant = is_tolerant
+        self.returns: tuple[Node, int] | None = None
         self.returns_nothing_at: Node | None = None
         self.bounds: dict[str, tuple[int, int]] = {}
         self.num_calls = 0
@@ -128,6 +130,15 @@ class FunctionLowering:
     def where(self, node: Node) -> Location:
         """Where `node` stands."""
         return self.refuse.where(node)
+
+    def depths(self) -> tuple[int, int]:
+        """How many blocks and loops are open, for `restore`."""
+        return len(self._blocks), len(self.loops)
+
+    def restore(self, depths: tuple[int, int]) -> None:
+        """Leaves the blocks and loops that were opened since."""
+        del self._blocks[depths[0] :]
+        del self.loops[depths[1] :]
 
     # --- values ---
 

@@ -7,12 +7,16 @@ stay the same. Types only grow, so a few passes do.
 from __future__ import annotations
 
 import ast
+import functools
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
 
 import attrs
 
 from quernel.dtypes import ArrayType, DType, ParameterType, ScalarType, i64
+from quernel.errors import KernelTypeError
 from quernel.geometry import LaunchForm
 from quernel.intrinsics import DeviceFunction
 from quernel.ir import nodes
@@ -24,7 +28,7 @@ from quernel.lang.conversions import cast
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import captured
 from quernel.lang.refusals import Refusals
-from quernel.lang.scope import Entry, Scope, stored_names
+from quernel.lang.scope import Entry, Joins, Scope, stored_names
 from quernel.lang.source import Source, read_source
 from quernel.lang.statements import lower_body
 from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
@@ -32,7 +36,8 @@ from quernel.options import KernelOptions
 
 __all__ = ["KernelUnit"]
 
-_MAX_PASSES = 100
+_MAX_PASSES: Final = 100
+_Known = dict[str | int, Entry]
 
 
 @attrs.frozen(eq=False)
@@ -63,6 +68,7 @@ class KernelUnit:
         self._block = block
         self._options = options
         self._specialized: dict[object, _Specialized] = {}
+        self._refused: dict[object, KernelTypeError] = {}
         self._names: set[str] = set()
         self._kept: list[object] = []
         self._in_progress: list[types.FunctionType] = []
@@ -87,9 +93,8 @@ class KernelUnit:
             type_ = parameter_types[argument.arg]
             values[argument.arg] = _parameter_value(refuse, argument, type_)
             params.append((argument, type_))
-        self._in_progress.append(function)
-        lowered = self._lower(function, refuse, values, (name,), is_kernel=True)
-        self._in_progress.pop()
+        with self._entered(function):
+            lowered = self._lower(function, refuse, values, (name,), is_kernel=True)
         kernel = Kernel(
             name=name,
             form=self.form,
@@ -119,7 +124,7 @@ class KernelUnit:
         specialized = self._specialized.get(key)
         if specialized is None:
             self._kept.append((plain, dict(arguments)))
-            specialized = self._specialize(lowering, node, plain, arguments)
+            specialized = self._specialize_once(lowering, node, plain, arguments, key)
             self._specialized[key] = specialized
         return self._emit_call(lowering, node, specialized, arguments)
 
@@ -144,6 +149,25 @@ class KernelUnit:
             "cast the argument, or leave the annotation out",
         )
 
+    def _specialize_once(
+        self,
+        lowering: FunctionLowering,
+        node: ast.Call,
+        function: types.FunctionType,
+        arguments: dict[str, Value],
+        key: object,
+    ) -> _Specialized:
+        """The specialization, or the same refusal again: a caller that is lowered anew meets it each time."""
+        call = (key, lowering.where(node), lowering.refuse.chain)
+        known = self._refused.get(call)
+        if known is not None:
+            raise known
+        try:
+            return self._specialize(lowering, node, function, arguments)
+        except KernelTypeError as error:
+            self._refused[call] = error
+            raise
+
     def _specialize(
         self,
         lowering: FunctionLowering,
@@ -167,10 +191,9 @@ class KernelUnit:
                 case _:
                     values[argument.arg] = value
         name = self._unique_name(function.__name__)
-        self._in_progress.append(function)
         frames = (*lowering.frames, function.__name__)
-        lowered = self._lower(function, refuse, values, frames, is_kernel=False)
-        self._in_progress.pop()
+        with self._entered(function):
+            lowered = self._lower(function, refuse, values, frames, is_kernel=False)
         made = Function(
             name=name,
             params=tuple(_parameter(refuse, argument, type_, lowered) for argument, type_ in params),
@@ -232,6 +255,14 @@ class KernelUnit:
 
     # --- bodies ---
 
+    @contextmanager
+    def _entered(self, function: types.FunctionType) -> Iterator[None]:
+        self._in_progress.append(function)
+        try:
+            yield
+        finally:
+            self._in_progress.pop()
+
     def _read(self, function: types.FunctionType) -> Source:
         source = read_source(function)
         self.storable = self.storable and source.storable
@@ -246,20 +277,49 @@ class KernelUnit:
         *,
         is_kernel: bool,
     ) -> _Lowered:
-        definition = refuse.source.definition
-        stores = stored_names(definition)
-        entries: dict[str, Entry] = {}
-        results: list[Entry] | None = None
-        for _ in range(_MAX_PASSES):
-            scope = Scope(values, stores, entries)
-            lowering = FunctionLowering(self, function, refuse, scope, frames, results, is_kernel=is_kernel)
+        def run(known: _Known, *, is_tolerant: bool) -> FunctionLowering:
+            scope = Scope(values, stores, Joins(known))
+            lowering = FunctionLowering(
+                self, function, refuse, scope, frames, is_kernel=is_kernel, is_tolerant=is_tolerant
+            )
             _copy_assigned_parameters(lowering, definition)
             lower_body(lowering, definition.body)
-            results = lowering.results
-            if not scope.changed:
-                break
-        _check_ends(lowering, definition)
-        return _Lowered(scope.variables(), tuple(lowering.block), tuple(results or ()), lowering.bounds)
+            return lowering
+
+        definition = refuse.source.definition
+        stores = stored_names(definition.body)
+        known: _Known = {}
+        for _ in range(_MAX_PASSES):
+            try:
+                lowering = run(known, is_tolerant=False)
+            except KernelTypeError:
+                # Types that are not settled yet may be what is refused.
+                settled = _settled(known, functools.partial(run, is_tolerant=True))
+                if settled == known:
+                    raise
+                known = settled
+                continue
+            if lowering.scope.joins.is_settled:
+                return _finished(lowering, definition)
+            known = lowering.scope.joins.found
+        raise refuse.type(definition, "the types of the locals do not settle", "cast where they are assigned")
+
+
+def _settled(known: _Known, run: Callable[[_Known], FunctionLowering]) -> _Known:
+    """The types that statements which are not refused lead to."""
+    for _ in range(_MAX_PASSES):
+        found = run(known).scope.joins.found
+        if found == known:
+            break
+        known = found
+    return known
+
+
+def _finished(lowering: FunctionLowering, definition: ast.FunctionDef) -> _Lowered:
+    _check_ends(lowering, definition)
+    num_results = lowering.returns[1] if lowering.returns is not None else 0
+    results = tuple(lowering.scope.joins[index] for index in range(num_results))
+    return _Lowered(lowering.scope.variables(), tuple(lowering.block), results, lowering.bounds)
 
 
 def _parameters(refuse: Refusals) -> list[ast.arg]:
@@ -316,7 +376,7 @@ def _copy_assigned_parameters(lowering: FunctionLowering, definition: ast.Functi
 
 def _check_ends(lowering: FunctionLowering, definition: ast.FunctionDef) -> None:
     """Every way through a function that returns values must return them."""
-    if not lowering.results:
+    if lowering.returns is None:
         return
     node = lowering.returns_nothing_at
     if node is None and lowering.scope.assigned is not None:
@@ -324,7 +384,7 @@ def _check_ends(lowering: FunctionLowering, definition: ast.FunctionDef) -> None
     if node is not None:
         raise lowering.refuse.type(
             node,
-            f"`{definition.name}` returns a value in line {lowering.results[0].loc.line}, and nothing on this way",
+            f"`{definition.name}` returns a value in line {lowering.returns[0].lineno}, and nothing on this way",
             "return a value on every way through the function",
         )
 

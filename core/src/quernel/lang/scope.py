@@ -11,15 +11,15 @@ import attrs
 from quernel.dtypes import ScalarType, ValueType
 from quernel.ir import nodes
 from quernel.lang.promotion import join
-from quernel.lang.values import Value
+from quernel.lang.values import Scalar, Value
 from quernel.locations import Location
 
-__all__ = ["Entry", "LoopFrame", "Scope", "meet", "stored_names"]
+__all__ = ["Entry", "Joins", "LoopFrame", "Scope", "meet", "stored_names"]
 
 
 @attrs.frozen
 class Entry:
-    """What is known of a local, or of a result, from the assignments seen so far.
+    """What is known of a local, or of a result, from assignments to it.
 
     Attributes:
         type: the join of their types.
@@ -31,12 +31,51 @@ class Entry:
     loc: Location
     origins: frozenset[str] = frozenset()
 
-    def joined(self, type_: ScalarType, loc: Location, origins: frozenset[str]) -> Entry | None:
+    def joined(self, value: Scalar, loc: Location) -> Entry | None:
         """This entry after one more assignment; `None` if the types do not join."""
-        joined = join(self.type, type_)
+        joined = join(self.type, value.type)
         if joined is None:
             return None
-        return Entry(joined, self.loc if joined == self.type else loc, self.origins | origins)
+        return Entry(joined, self.loc if joined == self.type else loc, self.origins | value.origins)
+
+
+class Joins:
+    """The types of the locals (by name) and results (by number) of one function.
+
+    Types follow from assignments, and assignments from types, so a body is lowered until both agree: each pass reads
+    the types that the pass before found. Where that pass found none, it reads what it has found so far itself.
+
+    Attributes:
+        known: what the pass before found.
+        found: what this pass has found so far.
+    """
+
+    def __init__(self, known: dict[str | int, Entry]) -> None:
+        self.known = known
+        self.found: dict[str | int, Entry] = {}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this pass found what it had read."""
+        return self.known == self.found
+
+    def __getitem__(self, of: str | int) -> Entry:
+        return self.known.get(of) or self.found[of]
+
+    def __contains__(self, of: str | int) -> bool:
+        return of in self.known or of in self.found
+
+    def add(self, of: str | int, value: Scalar, loc: Location) -> Entry | None:
+        """Joins one more assignment in, and gives the type to assign in.
+
+        `None` if the types do not join; then the caller looks at `found` for what it does not join with.
+        """
+        before = self.found.get(of)
+        entry = Entry(value.type, loc, value.origins) if before is None else before.joined(value, loc)
+        if entry is None:
+            return None
+        self.found[of] = entry
+        return self[of]
 
 
 @attrs.define
@@ -54,11 +93,11 @@ def meet(states: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
     return frozenset.intersection(*arriving) if arriving else None
 
 
-def stored_names(definition: ast.FunctionDef) -> Counter[str]:
-    """How often each name is assigned in the body of a function."""
+def stored_names(body: list[ast.stmt]) -> Counter[str]:
+    """How often each name is assigned in statements."""
     return Counter(
         node.id
-        for statement in definition.body
+        for statement in body
         for node in ast.walk(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del)
     )
@@ -70,18 +109,17 @@ class Scope:
     Attributes:
         parameters: the parameters' values.
         stores: how often each name is assigned.
-        entries: what is known of each local, kept from pass to pass until nothing changes.
+        joins: the types of the locals and results.
         bound: locals that are known when the kernel is compiled: arrays, objects, variables of unrolled loops.
         assigned: the names surely assigned here; `None` where no way arrives.
     """
 
-    def __init__(self, parameters: dict[str, Value], stores: Counter[str], entries: dict[str, Entry]) -> None:
+    def __init__(self, parameters: dict[str, Value], stores: Counter[str], joins: Joins) -> None:
         self.parameters = parameters
         self.stores = stores
-        self.entries = entries
+        self.joins = joins
         self.bound: dict[str, Value] = {}
         self.assigned: frozenset[str] | None = frozenset(parameters)
-        self.changed = False
         self._taken = {*parameters, *stores}
         self._ir_names: dict[str, str] = {}
         self._temporaries: list[nodes.LocalVariable] = []
@@ -116,9 +154,9 @@ class Scope:
     def variables(self) -> tuple[nodes.LocalVariable, ...]:
         """Every variable, once."""
         named = [
-            nodes.LocalVariable(name=self.ir_name(name), type=entry.type.dtype)
-            for name, entry in self.entries.items()
-            if name in self._ir_names
+            nodes.LocalVariable(name=self.ir_name(name), type=self.joins[name].type.dtype)
+            for name in self.joins.found
+            if isinstance(name, str) and name in self._ir_names
         ]
         return (*named, *self._temporaries)
 

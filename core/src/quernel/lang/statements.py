@@ -7,6 +7,7 @@ from typing import Final
 
 from quernel import intrinsics
 from quernel.dtypes import ScalarType, bool_, i64
+from quernel.errors import KernelTypeError
 from quernel.ir import nodes
 from quernel.ir.nodes import UnaryOp
 from quernel.lang.assignments import assign, assign_name, augmented, in_type
@@ -20,7 +21,7 @@ from quernel.lang.expressions import (
     evaluate_statement_call,
 )
 from quernel.lang.lowering import FunctionLowering
-from quernel.lang.scope import Entry, LoopFrame, meet
+from quernel.lang.scope import LoopFrame, meet, stored_names
 from quernel.lang.values import ObjectValue, Scalar, TupleValue, Value, named
 from quernel.locations import Location
 
@@ -55,8 +56,17 @@ def lower_body(lowering: FunctionLowering, statements: list[ast.stmt]) -> None:
     for statement in statements:
         if lowering.scope.assigned is None:
             return
-        with lowering.nested(statement):
-            _statement(lowering, statement)
+        depths = lowering.depths()
+        before = lowering.scope.assigned
+        try:
+            with lowering.nested(statement):
+                _statement(lowering, statement)
+        except KernelTypeError:
+            if not lowering.is_tolerant:
+                raise
+            lowering.restore(depths)
+            stored = {name for name in stored_names([statement]) if name in lowering.scope.joins}
+            lowering.scope.assigned = before | stored
 
 
 def _statement(lowering: FunctionLowering, node: ast.stmt) -> None:
@@ -407,27 +417,23 @@ def _returned(lowering: FunctionLowering, node: ast.Return, source: ast.expr) ->
     value = evaluate(lowering, source)
     items = value.items if isinstance(value, TupleValue) else (value,)
     scalars = [as_scalar(lowering, item, source, "what is returned") for item in items]
-    loc = lowering.where(node)
-    if lowering.results is None:
-        lowering.results = [Entry(item.type, loc) for item in scalars]
-        lowering.scope.changed = True
-    if len(lowering.results) != len(scalars):
+    lowering.returns = lowering.returns or (node, len(scalars))
+    first, number = lowering.returns
+    if number != len(scalars):
         raise lowering.refuse.type(
             node,
-            f"{len(scalars)} values are returned here and {len(lowering.results)} in line "
-            f"{lowering.results[0].loc.line}",
+            f"{len(scalars)} values are returned here and {number} in line {first.lineno}",
             "return as many values everywhere",
         )
     returned = []
-    for index, (known, item) in enumerate(zip(lowering.results, scalars, strict=True)):
-        joined = known.joined(item.type, loc, frozenset())
-        if joined is None:
+    for index, item in enumerate(scalars):
+        entry = lowering.scope.joins.add(index, item, lowering.where(node))
+        if entry is None:
+            known = lowering.scope.joins.found[index]
             raise lowering.refuse.type(
                 node,
                 f"{named(item.type)} is returned here and {named(known.type)} in line {known.loc.line}",
                 "cast one of them to the type of the other",
             )
-        lowering.scope.changed = lowering.scope.changed or joined != known
-        lowering.results[index] = joined
-        returned.append(lowering.expr(in_type(lowering, item, joined.type, source), source))
+        returned.append(lowering.expr(in_type(lowering, item, entry.type, source), source))
     return tuple(returned)
