@@ -137,6 +137,15 @@ def test_kernel_that_is_not_storable_is_neither_stored_nor_looked_up_by_ir(bench
     assert bench.script.log() == ["use_environment", "stored a", "lower a", "finalize a", "load a"]
 
 
+def test_compiler_whose_artifacts_hold_more_than_the_ir_reuses_nothing_by_ir(bench: Bench) -> None:
+    bench.loader.target.compiler.shares_by_ir = False
+    bench.load("a", definition("a", 5))
+    bench.load("b", definition("b", 5))
+    assert bench.script.count("stored_for_ir") == 0
+    assert bench.script.by_ir == {}
+    assert bench.records.outcomes() == [("a", "compiled", None), ("b", "compiled", None)]
+
+
 def test_ready_made_source_has_no_ir_key(bench: Bench) -> None:
     bench.script.sources["a"] = "text"
     bench.load("a", foreign_definition("a"))

@@ -23,7 +23,7 @@ def test_every_public_name_can_be_imported() -> None:
 
 def test_other_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Pending'"):
-        _ = quernel.compiler.Pending  # type: ignore[attr-defined]
+        _ = quernel.compiler.Pending
 
 
 def test_names_say_where_they_are_from() -> None:

@@ -71,7 +71,6 @@ class Batch:
         started_ns, start_ns = time.time_ns(), time.perf_counter_ns()
         for job in self._jobs:
             job.started_ns = started_ns
-            job.duration_ns = -start_ns
         unanswered = self._look_up()
         while unanswered:
             self._compile(unanswered)
@@ -86,7 +85,8 @@ class Batch:
         """Asks the store for each job in order, then loads the hits; what is left has to be compiled."""
         for job in self._jobs:
             try:
-                artifact = self._target.stored(self._environment, job.id)
+                with job.stage("look up"):
+                    artifact = self._target.stored(self._environment, job.id)
             except Exception as error:
                 job.fail(error)
             else:
@@ -158,7 +158,8 @@ class Batch:
         assert job.ir_key is not None
         job.leader = self._tables.lead(job, job.ir_key)
         if job.leader is None:
-            artifact = self._target.stored_for_ir(self._environment, job.ir_key) if self._persists else None
+            with job.stage("look up"):
+                artifact = self._target.stored_for_ir(self._environment, job.ir_key) if self._persists else None
             if artifact is not None:
                 job.answer(Found.IR, artifact, from_store=True)
             else:
@@ -171,7 +172,8 @@ class Batch:
         assert job.source is not None
         job.leader = self._tables.lead(job, job.source)
         if job.leader is None:
-            artifact = self._target.stored_for_source(self._environment, job.source)
+            with job.stage("look up"):
+                artifact = self._target.stored_for_source(self._environment, job.source)
             if artifact is not None:
                 job.answer(Found.SOURCE, artifact, from_store=True)
 
@@ -191,10 +193,7 @@ class Batch:
 
         for level, line in result.log_lines:
             _log.log(level, "%s: %s", job.name, line)
-        if job.recording is None:
-            job.recording = result.recording
-        else:
-            job.recording.absorb(result.recording)
+        job.recording.absorb(result.recording)
         job.worker = result.worker
         if result.failure is not None:
             job.fail(result.failure)
@@ -202,7 +201,7 @@ class Batch:
         if result.ir_digest is not None:
             job.is_expanded = True
             job.is_storable = result.is_storable
-            if result.is_storable:
+            if result.is_storable and self._compiler.shares_by_ir:
                 job.ir_key = ir_key(result.ir_digest, job.id.variant, self._compiler.build_id)
         job.source = result.source if result.source is not None else job.source
         job.lowered = result.lowered
@@ -221,7 +220,6 @@ class Batch:
                     return False
             except Exception as error:
                 job.fail(error)
-        job.duration_ns += time.perf_counter_ns()
         if job.failure is None and job.found is Found.MADE:
             _log_compiled(job, self._compiler.target_info)
         self._tables.settle(job, JobState.LOADED if job.failure is None else JobState.FAILED)
@@ -230,7 +228,8 @@ class Batch:
     def _load(self, job: Job) -> bool:
         """Loads the artifact, then keeps it unless it was kept under this id; `False`: a kept one was refused."""
         try:
-            shared = job.shared = job.shared or self._target.load(self._environment, job.id, job.artifact)
+            with job.stage("load"):
+                shared = job.shared = job.shared or self._target.load(self._environment, job.id, job.artifact)
         except Exception as refusal:
             if not job.is_from_store:
                 raise
@@ -241,7 +240,8 @@ class Batch:
             return False
         job.kernel = LoadedKernel(job.id, shared)
         if job.found is not Found.STORED and job.artifact is not None and job.is_storable and self._persists:
-            self._target.store(self._environment, job.id, job.artifact, job.source, job.ir_key)
+            with job.stage("store"):
+                self._target.store(self._environment, job.id, job.artifact, job.source, job.ir_key)
         return True
 
     def _follow(self) -> None:

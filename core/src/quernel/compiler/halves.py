@@ -68,6 +68,9 @@ class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
     build_id: BuildId
     artifact_format: int = 1
     """Version of the payload's layout; part of the store's namespace."""
+    shares_by_ir: bool = True
+    """Whether equal IR, variant and build make artifacts of which one may stand for the other. False where an artifact
+    holds what is outside the IR's content, such as the kernel's place in the user's file."""
 
     @abstractmethod
     def default_variant(self, signature: Signature) -> VariantT:

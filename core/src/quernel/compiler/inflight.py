@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.compiler.definition import KernelDefinition
 from quernel.compiler.guarded_target import SharedLoad
+from quernel.compiler.recording import CompilationRecording
 
 if TYPE_CHECKING:
-    from quernel.compiler.recording import CompilationRecording
+    from contextlib import AbstractContextManager
+
     from quernel.identity import IrKey
     from quernel.store import Environment
 
-__all__ = ["Found", "Job", "JobState", "LoadedKernel", "TableKey"]
+__all__ = ["MAIN_STAGES", "Found", "Job", "JobState", "LoadedKernel", "TableKey"]
 
 VariantT = TypeVar("VariantT")
 LoadedT = TypeVar("LoadedT")
+
+MAIN_STAGES = ("look up", "expand", "lower", "finalize", "load", "store")
+"""The stages that follow one another; whatever else a compiler times is part of one of them."""
 
 TableKey = tuple["Environment | None", Hashable]
 """The key of the loader's tables: the environment, and an id, an IR key or a source's digest."""
@@ -87,7 +92,7 @@ class Job:
         found: where the artifact came from.
         is_from_store: whether the artifact was kept, so that a refusal by the device is no failure yet.
         shared: what the artifact, or an equal one, became on the device.
-        recording: notes of its stages; `None` before the first.
+        recording: notes of its stages, those that its driver runs included.
     """
 
     def __init__(self, definition: KernelDefinition, id: ArtifactId[Any], environment: Environment | None) -> None:  # noqa: A002
@@ -111,10 +116,9 @@ class Job:
         self.artifact: Any = None
         self.shared: SharedLoad[Any] | None = None
         self.started_ns = 0
-        self.duration_ns = 0
         self.worker = ""
         self.why_missed: tuple[str, ...] = ()
-        self.recording: CompilationRecording | None = None
+        self.recording = CompilationRecording()
 
     @property
     def key(self) -> TableKey:
@@ -125,6 +129,16 @@ class Job:
     def name(self) -> str:
         """The kernel's name."""
         return self.id.kernel.name
+
+    @property
+    def stage(self) -> Callable[[str], AbstractContextManager[None]]:
+        """Times what its driver does for it."""
+        return self.recording.stage
+
+    @property
+    def duration_ns(self) -> int:
+        """The time spent on this kernel so far, without waiting for others."""
+        return sum(self.recording.stage_ns.get(stage, 0) for stage in MAIN_STAGES)
 
     @property
     def is_settled(self) -> bool:

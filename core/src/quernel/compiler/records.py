@@ -27,7 +27,7 @@ def compilation_record(job: Job) -> CompilationRecord:
     assert job.found is not None
     assert job.shared is not None
     recording = job.recording
-    facts = dict(job.shared.header.statistics) | (recording.facts if recording is not None else {})
+    facts = dict(job.shared.header.statistics) | recording.facts
     return CompilationRecord(
         kernel=job.name,
         key=job.id.kernel.digest,
@@ -35,14 +35,14 @@ def compilation_record(job: Job) -> CompilationRecord:
         rekeyed_by=job.found.value if job.found in (Found.IR, Found.SOURCE) else None,
         started_ns=job.started_ns,
         duration_ns=job.duration_ns,
-        stages=tuple(recording.stage_ns.items()) if recording is not None else (),
-        ir=recording.ir_text if recording is not None else None,
-        source=recording.source_text if recording is not None else None,
+        stages=tuple(recording.stage_ns.items()),
+        ir=recording.ir_text,
+        source=recording.source_text,
         artifact_bytes=len(getattr(job.artifact, "payload", b"")),
         registers=facts.get("registers"),
         spills=facts.get("spills"),
-        warnings=tuple(recording.warnings) if recording is not None else (),
-        toolchain=_toolchain(recording.toolchain_versions) if recording is not None else "",
+        warnings=tuple(recording.warnings),
+        toolchain=", ".join(f"{name} {version}" for name, version in recording.toolchain_versions.items()),
         worker=job.worker,
         why_missed=job.why_missed,
     )
@@ -66,7 +66,3 @@ def append_records(
 
     log: RecordLog = environment.hold(RecordLog, lambda: RecordLog(environment))
     log.append(records, batch, level=level)
-
-
-def _toolchain(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
