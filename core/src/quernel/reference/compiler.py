@@ -8,14 +8,15 @@ import math
 from typing import TYPE_CHECKING
 
 from quernel.capabilities import TargetInfo
-from quernel.compiler.artifacts import ArtifactHeader, ArtifactId, HeaderParameter, Slot, SlotKind
+from quernel.compiler.arguments import header_parameters
+from quernel.compiler.artifacts import ArtifactHeader, ArtifactId, Slot, SlotKind
 from quernel.compiler.halves import ArtifactCompiler, Signature
-from quernel.dtypes import ArrayType, DType, ValueType, i64, u64
+from quernel.dtypes import ArrayType, u64
 from quernel.errors import ValidationError
 from quernel.identity import build_id_hash
-from quernel.ir.analysis import ParameterUses, parameter_uses
-from quernel.ir.nodes import Kernel, Parameter
+from quernel.ir.nodes import Kernel, Module
 from quernel.ir.passes import contract, fold
+from quernel.reference.expressions import scalar_type
 from quernel.reference.lowering import lower_module
 from quernel.reference.types import Lowered, ReferenceArtifact, Variant
 
@@ -58,7 +59,11 @@ class ReferenceCompiler(ArtifactCompiler[Variant, Lowered, ReferenceArtifact]):
         module = contract(fold(kernel.expand()))  # rounds as every backend does, and keeps each of the user's lines
         self._validate(module.kernel)
         functions, sites = lower_module(module)
-        return Lowered(_header(module.kernel, parameter_uses(module)), functions, sites)
+        return Lowered(_header(module), functions, sites)
+
+    def listing(self, lowered: Lowered) -> str:
+        """The Python text of the trees."""
+        return lowered.text
 
     def finalize(self, id: ArtifactId[Variant], lowered: Lowered) -> ReferenceArtifact:  # noqa: A002
         """The artifact of the trees: they are all that it needs."""
@@ -78,38 +83,16 @@ class ReferenceCompiler(ArtifactCompiler[Variant, Lowered, ReferenceArtifact]):
             )
 
 
-def _header(kernel: Kernel, uses: ParameterUses) -> ArtifactHeader:
+def _header(module: Module) -> ArtifactHeader:
+    """Every length and stride is a slot, used or not, as every access is checked."""
     slots: list[Slot] = []
-    for number, parameter in enumerate(kernel.params):
+    for number, parameter in enumerate(module.kernel.params):
         if isinstance(parameter.type, ArrayType):
             axes = range(parameter.type.ndim or 0)
             slots.append(Slot(SlotKind.POINTER, number, dtype=u64))
-            slots.extend(Slot(SlotKind.SHAPE, number, axis, i64) for axis in axes)
-            slots.extend(Slot(SlotKind.STRIDE, number, axis, i64) for axis in axes)
+            slots.extend(Slot(SlotKind.SHAPE, number, axis) for axis in axes)
+            slots.extend(Slot(SlotKind.STRIDE, number, axis) for axis in axes)
         else:
-            slots.append(Slot(SlotKind.SCALAR, number, dtype=_scalar(parameter.type.dtype)))
-    return ArtifactHeader(
-        entry=kernel.name,
-        params=tuple(_header_parameter(parameter, uses) for parameter in kernel.params),
-        slots=tuple(slots),
-        block=kernel.block,
-    )
-
-
-def _header_parameter(parameter: Parameter, uses: ParameterUses) -> HeaderParameter:
-    type_ = parameter.type
-    if isinstance(type_, ArrayType):
-        use = uses.array(parameter.name)
-        return HeaderParameter(
-            parameter.name,
-            str(type_.element),
-            ndim=type_.ndim or 0,
-            is_read=use.is_read,
-            is_written=use.is_written,
-        )
-    return HeaderParameter(parameter.name, str(type_.dtype), weak=type_.weak, bounds=parameter.bounds)
-
-
-def _scalar(type_: ValueType) -> DType:
-    assert isinstance(type_, DType)  # the lowering refused the others
-    return type_
+            dtype = scalar_type(parameter.type.dtype, parameter.loc)
+            slots.append(Slot(SlotKind.SCALAR, number, dtype=dtype))
+    return ArtifactHeader(module.kernel.name, header_parameters(module), tuple(slots), module.kernel.block)
