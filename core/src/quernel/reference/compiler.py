@@ -30,6 +30,8 @@ __all__ = ["ReferenceCompiler"]
 class ReferenceCompiler(ArtifactCompiler[Variant, Lowered, ReferenceArtifact]):
     """Lowers kernels for the interpreter. Any thread; pickles."""
 
+    shares_by_ir = False  # an artifact stands at the user's lines, which are outside the IR's content
+
     def __init__(self, target_info: TargetInfo) -> None:
         self.target_info = target_info
         self.build_id = build_id_hash("quernel", "quernel.reference")
