@@ -3,13 +3,18 @@
 The thread that launches works too, and takes every piece that no worker has taken yet: launches from several threads at
 once share the workers, and one made while all are busy simply runs on its own thread. A forked child has no workers and
 starts its own.
+
+A woken thread may be put on the core of the one that woke it, and wait there for its own launch to end; so a worker
+stays away from the core of the launch that it joins.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable
+from functools import cache
 from queue import SimpleQueue
 
 from quernel import settings
@@ -34,7 +39,8 @@ def _num_cores() -> int:
 class _Job:
     """The pieces of one launch, and how many are not done."""
 
-    def __init__(self, piece: Piece, bounds: list[tuple[int, int]]) -> None:
+    def __init__(self, piece: Piece, bounds: list[tuple[int, int]], cores: frozenset[int]) -> None:
+        self.cores = cores
         self._piece = piece
         self._left = bounds  # `pop` takes one without a lock.
         self._pending = len(bounds)
@@ -96,8 +102,42 @@ class _Workers:
 
 
 def _serve(queue: SimpleQueue[_Job]) -> None:
+    cores: frozenset[int] = frozenset()
     while True:
-        queue.get().work()
+        job = queue.get()
+        if job.cores != cores:
+            cores = job.cores
+            _stay_on(cores)
+        job.work()
+        del job  # It holds on to the launch's arguments.
+
+
+@cache
+def _current_core() -> Callable[[], int] | None:
+    """The C library's `sched_getcpu`, where there is one and threads can be kept from a core."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    try:
+        function: Callable[[], int] = ctypes.CDLL(None).sched_getcpu
+    except (OSError, AttributeError):
+        return None
+    return function
+
+
+def _cores_for_workers() -> frozenset[int]:
+    """The cores that this thread may run on but the one that it runs on; empty where that cannot be told."""
+    current_core = _current_core()
+    if current_core is None:
+        return frozenset()
+    return frozenset(os.sched_getaffinity(0)) - {current_core()}
+
+
+def _stay_on(cores: frozenset[int]) -> None:
+    if cores:
+        try:
+            os.sched_setaffinity(0, cores)
+        except OSError:
+            pass  # The process may be confined meanwhile; then any core will do.
 
 
 _workers = _Workers()
@@ -117,7 +157,7 @@ def run_pieces(piece: Piece, bounds: list[tuple[int, int]], num_threads: int) ->
 
     An exception of a piece is raised here once all pieces are done.
     """
-    job = _Job(piece, bounds)
+    job = _Job(piece, bounds, _cores_for_workers())
     _workers.offer(job, min(num_threads, len(bounds)) - 1)
     job.work()
     job.wait()
