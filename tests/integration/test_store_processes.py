@@ -24,7 +24,7 @@ PRELUDE = """
 import hashlib, logging, os, sys, threading
 from quernel.errors import StoreError
 from quernel.identity import IrKey, KernelCacheKey
-from quernel.store import ArtifactStore, Environment, StoredArtifact, StoreNames, store_compiled
+from quernel.store import ArtifactStore, Environment, StoredArtifact, StoreNames, compilation_store, store_compiled
 
 def key(text):
     return KernelCacheKey(hashlib.sha256(text.encode()).hexdigest())
@@ -188,11 +188,50 @@ def test_forked_child_is_not_blocked_by_a_lock_that_another_thread_held(tmp_path
             child = os.fork()
             if child == 0:
                 store.put(key("b"), artifact("b", 100))
-                os._exit(0 if store.get(key("a")) == artifact("a", 100) else 1)
+                good = store.get(key("a")) == artifact("a", 100)
+                os._exit(0 if good and compilation_store("cuda", "fp", environment=env) is not None else 1)
             assert os.waitpid(child, 0)[1] == 0
             leave.set()
             holder.join()
             assert store.get(key("b")) == artifact("b", 100)
+            print("done")
+            """,
+            tmp_path / "env",
+        )
+    )
+    assert out == "done\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux, to count open files")
+def test_forked_child_closes_no_connection_of_any_thread_of_its_parent(tmp_path: Path) -> None:
+    out = finished(
+        start(
+            """
+            def num_open():
+                links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+                return sum(os.path.exists(link) and "cache.db" in os.readlink(link) for link in links)
+
+            stored, leave = threading.Event(), threading.Event()
+
+            def write_and_stay():
+                store.put(key("thread"), artifact("thread", 100))
+                stored.set()
+                leave.wait()
+
+            writer = threading.Thread(target=write_and_stay)
+            writer.start()
+            stored.wait()
+            store.put(key("main"), artifact("main", 100))
+            before = num_open()
+            assert before >= 3
+            child = os.fork()
+            if child == 0:
+                same = num_open() == before
+                store.close()
+                os._exit(0 if same and num_open() == before else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            leave.set()
+            writer.join()
             print("done")
             """,
             tmp_path / "env",

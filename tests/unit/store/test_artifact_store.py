@@ -149,6 +149,28 @@ def test_put_keeps_the_old_file_when_its_transaction_fails(store, keys, monkeypa
     assert store.get(keys.kernel("a")) == keys.artifact(LARGE)
 
 
+def test_put_works_again_after_a_commit_failed(store, keys, monkeypatch) -> None:
+    import sqlite3
+
+    connect, fails = sqlite3.connect, []
+
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
+            if sql == "COMMIT" and fails:
+                fails.clear()
+                raise sqlite3.OperationalError("database or disk is full")
+            return super().execute(sql, *arguments)
+
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, factory=Connection, **k))
+    store.put(keys.kernel("a"), keys.artifact())
+    fails.append(True)
+    with pytest.raises(StoreError, match="disk is full"):
+        store.put(keys.kernel("b"), keys.artifact(LARGE))
+    assert store.get(keys.kernel("b")) is None
+    store.put(keys.kernel("b"), keys.artifact(LARGE))
+    assert store.get(keys.kernel("b")) == keys.artifact(LARGE)
+
+
 def test_put_fails_in_time_while_another_process_holds_the_lock(store, keys, env) -> None:
     import sqlite3
 
@@ -164,6 +186,13 @@ def test_put_fails_in_time_while_another_process_holds_the_lock(store, keys, env
         other.close()
     store.put(keys.kernel("b"), keys.artifact())
     assert store.get(keys.kernel("b")) == keys.artifact()
+
+
+def test_close_folds_the_log_into_the_database(store, env, keys) -> None:
+    store.put(keys.kernel("a"), keys.artifact())
+    assert store.get(keys.kernel("a")) is not None
+    store.close()
+    assert os.listdir(env.store_path) == ["cache.db"]
 
 
 # Hits
@@ -528,6 +557,15 @@ def test_drop_keeps_the_payload_that_another_kernel_has_too(store, keys) -> None
     store.drop(keys.kernel("a"))
     assert store.get(keys.kernel("a")) is None
     assert store.get(keys.kernel("b")) == keys.artifact(LARGE)
+
+
+def test_drop_removes_the_second_keys_even_where_the_payload_stays(store, keys) -> None:
+    store.put(keys.kernel("a"), keys.artifact(), ir_key=keys.ir("a"), source_digest=keys.source("a"))
+    store.put(keys.kernel("b"), keys.artifact())
+    store.drop(keys.kernel("a"))
+    assert store.get_for_ir(keys.ir("a")) is None
+    assert store.get_for_source(keys.source("a")) is None
+    assert store.get(keys.kernel("b")) == keys.artifact()
 
 
 def test_drop_keeps_the_payload_that_another_fingerprint_has_too(store, env, keys) -> None:
