@@ -220,17 +220,17 @@ def _device_function(
 def _refusal(lowering: FunctionLowering, node: ast.Call, function: object) -> Exception:
     """Why `function` cannot be called."""
     name = ast.unparse(node.func)
-    if isinstance(function, Intrinsic):
-        group = function.name.split(".")[0]
-        if lowering.unit.form is LaunchForm.OVER and group in ("shared", "barrier", "subgroup", "block"):
-            return _needs_blocks(lowering, node, function)
-        return lowering.refuse.later(node, f"`qn.{function.name}` is", _instead(group))
     try:
         message = _OWN_MESSAGES.get(function)
     except TypeError:
         message = None
     if message is not None:
         return lowering.refuse.syntax(node, *message)
+    if isinstance(function, Intrinsic):
+        group = function.name.split(".")[0]
+        if lowering.unit.form is LaunchForm.OVER and group in ("shared", "barrier", "subgroup", "block"):
+            return _needs_blocks(lowering, node, function)
+        return lowering.refuse.later(node, f"`qn.{function.name}` is", _instead(group))
     if hasattr(function, "over") and hasattr(function, "options"):
         return lowering.refuse.type(
             node, f"`{name}` is a kernel, and a kernel is launched from the host", "make the shared part a @qn.func"

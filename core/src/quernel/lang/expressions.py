@@ -158,8 +158,9 @@ def _literal(lowering: FunctionLowering, node: ast.Constant) -> Value:
         return ObjectValue(value)
     if isinstance(value, bool | int | float):
         return constant(value)
-    what = "a complex number" if isinstance(value, complex) else f"`{ast.unparse(node)}`"
-    raise lowering.refuse.syntax(node, f"{what} has no meaning in a kernel", "compute with two floats")
+    if isinstance(value, complex):
+        raise lowering.refuse.syntax(node, "a complex number has no meaning in a kernel", "compute with two floats")
+    raise lowering.refuse.syntax(node, f"`{ast.unparse(node)}` has no meaning in a kernel", "use numbers")
 
 
 def _name(lowering: FunctionLowering, node: ast.Name) -> Value:
