@@ -1,0 +1,209 @@
+"""`quernel demo`: a few kernels on a picture, checked against NumPy, and what compiling them took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+import numpy as np
+
+if TYPE_CHECKING:
+    from quernel.runtime.devices import Device
+    from quernel.store import CompilationRecord
+
+__all__ = ["demo"]
+
+_RADIUS = 6
+_MANDELBROT = {"left": -2.2, "top": -1.2, "step": 1 / 400, "limit": 160}
+_MANDELBROT_SHAPE = (960, 1280)
+_STAGES = ("expand", "lower", "finalize", "load", "store")
+
+
+class _Records:
+    """Keeps the records of this run, and hands them on to the installed observers."""
+
+    def __init__(self) -> None:
+        from quernel.api.wiring import connect, observers
+        from quernel.runtime.loading import observe_compilations
+
+        connect()
+        self._next = observers()
+        self.by_kernel: dict[str, CompilationRecord] = {}
+        observe_compilations(lambda: self)
+
+    def compiled(self, record: Any) -> None:
+        """Keeps a record by its kernel's name; each kernel of the demo has one specialization."""
+        self.by_kernel[record.kernel] = record
+        self._next.compiled(record)
+
+    def batch_closed(self, record: Any) -> None:
+        """Hands it on."""
+        self._next.batch_closed(record)
+
+
+@attrs.frozen
+class _Step:
+    """One kernel's part of the demo: how long its launch took, and how far it is from NumPy."""
+
+    kernel: str
+    launch_ms: float
+    numpy_ms: float
+    worst_error: float
+    allowed_error: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every element is as close to NumPy's as this kernel has to be."""
+        return self.worst_error <= self.allowed_error
+
+
+@click.command()
+@click.argument("image", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--device", "spec", default=None, help="The device: cpu, reference, cuda:1, opencl:gpu, …")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("quernel-demo"),
+    show_default=True,
+    help="Where to write the pictures.",
+)
+def demo(image: Path | None, spec: str | None, output: Path) -> int:
+    """Run saxpy, a separable blur and an edge filter on IMAGE, and check each against NumPy.
+
+    Without IMAGE a Mandelbrot kernel draws one. A second run finds every kernel in the store.
+    """
+    import quernel as qn
+    from quernel.cli.pictures import read_picture, write_picture
+
+    records = _Records()
+    device = qn.device(spec) if spec is not None else qn.device()
+    steps: list[_Step] = []
+    picture = read_picture(image) if image is not None else _draw(device, steps)
+    results = _filter(device, picture, steps)
+    output.mkdir(parents=True, exist_ok=True)
+    for name, result in {"input": picture, **results}.items():
+        write_picture(output / f"{name}.png", result)
+    _report(device, picture, steps, records, output)
+    return 0 if all(step.is_right for step in steps) else 1
+
+
+def _timed(action: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """What the call gives, and its milliseconds."""
+    start = time.perf_counter()
+    result = action(*arguments)
+    return result, (time.perf_counter() - start) * 1e3
+
+
+def _run(device: Device, launcher: Any, arguments: tuple[Any, ...]) -> float:
+    """Milliseconds of a launch on device arrays, once the kernel is loaded and its pages are there."""
+
+    def launch() -> None:
+        launcher(*arguments)
+        device.synchronize()
+
+    return min(_timed(launch)[1] for _ in range(3))
+
+
+def _draw(device: Device, steps: list[_Step]) -> np.ndarray[Any, Any]:
+    """A picture of the Mandelbrot set, (3, height, width)."""
+    import quernel as qn
+    from quernel.cli.demo_kernels import mandelbrot, numpy_mandelbrot
+
+    counts = device.zeros(_MANDELBROT_SHAPE, qn.i32)
+    launch_ms = _run(device, mandelbrot.over(_MANDELBROT_SHAPE, device=device), (*_MANDELBROT.values(), counts))
+    found = counts.numpy()
+    left, top, step, limit = _MANDELBROT.values()
+    expected, numpy_ms = _timed(numpy_mandelbrot, left, top, step, int(limit), _MANDELBROT_SHAPE)
+    worst = float(np.abs(found - expected).max())
+    steps.append(_Step("mandelbrot", launch_ms, numpy_ms, worst, 0.0))
+    shade = np.where(found < limit, found / limit, 0.0)
+    colours = np.stack([shade**0.3, shade**0.55, 0.15 + 0.85 * np.sin(np.pi * shade**0.4)])
+    return np.where(found < limit, colours, 0.0).astype(np.float32)
+
+
+def _filter(device: Device, picture: np.ndarray[Any, Any], steps: list[_Step]) -> dict[str, np.ndarray[Any, Any]]:
+    """The picture with more contrast, blurred, and its edges."""
+    import quernel as qn
+    from quernel.cli import demo_kernels as kernels
+
+    planes, height, width = picture.shape
+    source = device.array(picture)
+
+    gain = 1.4
+    lifted = device.full(picture.size, -0.2, qn.f32)
+    launcher = kernels.saxpy.over(picture.size, device=device)
+    launcher(gain, source.reshape(picture.size), lifted)
+    contrast = lifted.numpy().reshape(picture.shape)
+    scratch = device.full(picture.size, -0.2, qn.f32)
+    launch_ms = _run(device, launcher, (gain, source.reshape(picture.size), scratch))
+    _, numpy_ms = _timed(lambda: np.float32(gain) * picture + np.float32(-0.2))
+    expected = gain * picture.astype(np.float64) + np.float64(np.float32(-0.2))
+    steps.append(_step("saxpy", contrast, expected, launch_ms, numpy_ms))
+
+    taps = kernels.gaussian_taps(_RADIUS)
+    weights = device.array(taps)
+    rows, blurred = device.empty(picture.shape, qn.f32), device.empty(picture.shape, qn.f32)
+    for kernel, axis, before, after in (
+        (kernels.blur_rows, 2, source, rows),
+        (kernels.blur_columns, 1, rows, blurred),
+    ):
+        launch_ms = _run(device, kernel.over((planes, height, width), device=device), (before, weights, after))
+        blurred_by_numpy, numpy_ms = _timed(kernels.numpy_blur, before.numpy(), taps, axis)
+        steps.append(_step(kernel.__name__, after.numpy(), blurred_by_numpy, launch_ms, numpy_ms))
+
+    outline = device.empty((height, width), qn.f32)
+    launch_ms = _run(device, kernels.edges.over((height, width), device=device), (blurred, outline))
+    edges_by_numpy, numpy_ms = _timed(kernels.numpy_edges, blurred.numpy())
+    steps.append(_step("edges", outline.numpy(), edges_by_numpy, launch_ms, numpy_ms))
+
+    strongest = max(float(outline.numpy().max()), 1e-6)
+    return {"contrast": contrast, "blurred": blurred.numpy(), "edges": outline.numpy() / strongest}
+
+
+def _step(kernel: str, found: Any, expected: Any, launch_ms: float, numpy_ms: float) -> _Step:
+    """f32 sums of some ten terms of size 1 are right to a few units in the last place of 1."""
+    worst = float(np.abs(found.astype(np.float64) - expected).max())
+    return _Step(kernel, launch_ms, numpy_ms, worst, 16 * 2.0**-24 * max(1.0, float(np.abs(expected).max())))
+
+
+def _report(device: Device, picture: Any, steps: list[_Step], records: _Records, output: Path) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    _, height, width = picture.shape
+    compiled = Table(title=f"How each kernel came to {escape(device.name)}, in milliseconds", title_justify="left")
+    compiled.add_column("kernel")
+    compiled.add_column("outcome")
+    for stage in _STAGES:
+        compiled.add_column(stage, justify="right")
+    compiled.add_column("in all", justify="right")
+    ran = Table(title=f"What it did to a picture of {width} x {height}", title_justify="left")
+    ran.add_column("kernel")
+    for column in ("launch ms", "NumPy ms", "worst error"):
+        ran.add_column(column, justify="right")
+    ran.add_column("agrees")
+    for step in steps:
+        record = records.by_kernel.get(step.kernel)
+        stages = dict(record.stages) if record is not None else {}
+        compiled.add_row(
+            step.kernel,
+            record.outcome.value if record is not None else "in memory",
+            *(f"{stages[stage] / 1e6:.2f}" if stage in stages else "" for stage in _STAGES),
+            f"{record.duration_ns / 1e6:.2f}" if record is not None else "",
+        )
+        ran.add_row(
+            step.kernel,
+            f"{step.launch_ms:.2f}",
+            f"{step.numpy_ms:.2f}",
+            f"{step.worst_error:.1e}" if step.worst_error else "none",
+            "[green]yes[/]" if step.is_right else "[bold red]NO[/]",
+        )
+    console = Console()
+    console.print(compiled)
+    console.print(ran)
+    console.print(f"Pictures: {escape(str(output))}/input.png, contrast.png, blurred.png, edges.png")

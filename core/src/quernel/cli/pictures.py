@@ -1,0 +1,42 @@
+"""Reading and writing pictures as arrays of shape (3, height, width), f32, 0 to 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+__all__ = ["read_picture", "write_picture"]
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise click.ClickException('pictures need Pillow: pip install "quernel[demo]"') from None
+    return Image
+
+
+def read_picture(path: Path) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The picture in a file of any format that Pillow reads, turned as its camera says.
+
+    Raises:
+        click.ClickException: it is no picture.
+    """
+    image = _pillow()
+    from PIL import ImageOps
+
+    try:
+        with image.open(path) as opened:
+            colours = np.asarray(ImageOps.exif_transpose(opened).convert("RGB"), np.float32)
+    except (OSError, ValueError, image.DecompressionBombError) as error:
+        raise click.ClickException(f"{path} cannot be read as a picture: {error}") from error
+    return np.ascontiguousarray(colours.transpose(2, 0, 1)) / np.float32(255)
+
+
+def write_picture(path: Path, picture: np.ndarray[Any, Any]) -> None:
+    """Writes (3, height, width) in colour, or (height, width) in grey; values beyond 0 to 1 are clipped."""
+    levels = np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
+    _pillow().fromarray(levels if levels.ndim == 2 else levels.transpose(1, 2, 0)).save(path)
