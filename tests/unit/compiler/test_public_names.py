@@ -89,7 +89,7 @@ def ending() -> Iterator[None]:
     executors._end()
     yield
     executors._is_ending = False
-    executors._pool = None
+    executors._threads = None
 
 
 @pytest.mark.usefixtures("ending")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
+    from quernel.compiler.threads import CompilationThreads
+
 __all__ = ["Step", "compilation_threads", "num_cores", "run_inline", "run_on"]
 
 StepT = TypeVar("StepT", bound="Step")
@@ -86,36 +88,40 @@ def num_cores() -> int:
 
 
 def compilation_threads() -> Executor | None:
-    """The process's own pool of threads, one per core, started at the first call; `None` while the process ends."""
-    global _pool
+    """The process's own threads, one per core, started as work comes; `None` while the process ends."""
+    global _threads
     if _is_ending:
         return None
-    with _pool_lock:
-        if _pool is None:
+    with _threads_lock:
+        if _threads is None:
             import atexit
-            from concurrent.futures import ThreadPoolExecutor
 
-            _pool = ThreadPoolExecutor(num_cores(), thread_name_prefix="quernel-compile")
+            from quernel.compiler.threads import CompilationThreads
+
+            _threads = CompilationThreads(num_cores())
             atexit.register(_end)
-        return _pool
+        return _threads
 
 
-_pool: Executor | None = None
-_pool_lock = threading.Lock()
+_threads: CompilationThreads | None = None
+_threads_lock = threading.Lock()
 _is_ending = False
+
+_END_TIMEOUT_S = 2.0
 
 
 def _end() -> None:
+    """Waits a little for what runs; what is queued, and what comes from here on, runs on the thread that wants it."""
     global _is_ending
     _is_ending = True
-    if _pool is not None:
-        _pool.shutdown(wait=False, cancel_futures=True)
+    if _threads is not None:
+        _threads.shutdown(cancel_futures=True, timeout_s=_END_TIMEOUT_S)
 
 
 def _renew_after_fork() -> None:
-    global _pool, _pool_lock
-    _pool = None  # its threads stayed in the parent
-    _pool_lock = threading.Lock()
+    global _threads, _threads_lock
+    _threads = None  # they stayed in the parent
+    _threads_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,0 +1,87 @@
+"""Many threads, equal kernels, failures and interrupts at random: whoever asks gets an answer, and the right one."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.compiler.scripted import Bench, artifact_id, definition
+
+from quernel.errors import CompilationError
+from quernel.store import Environment
+
+NAMES = [f"k{number}" for number in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def fast_switching() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_loads_with_failures_and_interrupts_end_and_leave_nothing_in_flight(
+    environment: Environment, seed: int
+) -> None:
+    chance = random.Random(seed)
+    bench = Bench.of(environment, persists=seed % 3 != 0)
+    irs = {name: chance.randint(1, 6) for name in NAMES}
+    bench.script.sources.update({name: f"text {ir % 3}" for name, ir in irs.items() if ir % 2})
+
+    def misbehave() -> None:
+        drawn = chance.random()
+        if drawn < 0.15:
+            raise KeyboardInterrupt
+        if drawn < 0.3:
+            raise CompilationError("no")
+        if drawn < 0.5:
+            time.sleep(0.001)
+
+    for name in NAMES:
+        for method in ("lower", "finalize", "load"):
+            bench.script.acts[method, name] = misbehave
+    wrong: list[object] = []
+
+    def run(number: int) -> None:
+        own = random.Random(seed * 100 + number)
+        for _ in range(12):
+            name, drawn = own.choice(NAMES), own.random()
+            kernel = definition(name, irs[name])
+            try:
+                if drawn < 0.3:
+                    bench.enqueue(name, kernel)
+                elif drawn < 0.4:
+                    bench.loader.compile_queued()
+                else:
+                    payload = bench.load(name, kernel).loaded.payload
+                    expected = repr(bench.script.sources.get(name, irs[name])).encode()
+                    wrong.extend([(name, payload)] if payload != expected else [])
+            except (KeyboardInterrupt, CompilationError):
+                pass
+            except BaseException as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert wrong == []
+    assert bench.loader._tables._in_flight == {}
+    assert bench.loader._tables._leaders == {}
+    bench.script.acts.clear()
+    for name in NAMES:
+        while True:
+            try:
+                assert bench.load(name, definition(name, irs[name])).id == artifact_id(name)
+                break
+            except CompilationError:  # a failure of the queue that waited for this launch; the next one compiles
+                continue
+    assert len(bench.loader) == len(NAMES)
