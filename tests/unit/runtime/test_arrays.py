@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import quernel as qn
+from quernel.errors import KernelTypeError, LaunchError, OutOfBoundsError
+from quernel.runtime.casts import cast_array
+from quernel.runtime.devices import Device
+from quernel.runtime.indexing import view_of
+from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice
+
+
+@pytest.fixture(params=["away", "here"])
+def device(request: pytest.FixtureRequest, gpu: Device) -> Iterator[Device]:
+    """A device whose memory the host does not see, and one whose memory it does."""
+    yield gpu if request.param == "away" else qn.device("reference")
+
+
+def test_array_copies_and_comes_back(device: Device) -> None:
+    host = np.arange(12, dtype=np.int32).reshape(3, 4)
+    array = device.array(host)
+    host[:] = 0
+    assert array.numpy().tolist() == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert (array.shape, array.ndim, array.size, array.nbytes, array.strides) == ((3, 4), 2, 12, 48, (16, 4))
+    assert array.dtype is qn.i32
+    assert array.device is device
+    assert len(array) == 3
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        np.s_[1],
+        np.s_[-1],
+        np.s_[1:],
+        np.s_[::-1],
+        np.s_[:, ::-2],
+        np.s_[..., 1],
+        np.s_[None, 2, 1:3],
+        np.s_[5:1],
+        np.s_[2:0:-1, 1],
+    ],
+)
+def test_view_reads_and_writes_the_elements_that_numpy_would(device: Device, key: Any) -> None:
+    host = np.arange(12, dtype=np.float32).reshape(3, 4)
+    array = device.array(host)
+    assert array[key].numpy().tolist() == host[key].tolist()
+    array[key] = np.asarray(host[key] * 10 + 1, np.float32)
+    host[key] = host[key] * 10 + 1
+    assert array.numpy().tolist() == host.tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(shape=hnp.array_shapes(max_dims=4, max_side=5), data=st.data())
+def test_view_has_the_offset_shape_and_strides_of_numpy(shape: tuple[int, ...], data: st.DataObject) -> None:
+    host = np.zeros(shape, np.int16)
+    key = data.draw(hnp.basic_indices(shape, allow_newaxis=True, allow_ellipsis=True))
+    expected = host[key] if isinstance(host[key], np.ndarray) else host[(*key, ...)] if isinstance(key, tuple) else host[key, ...]
+    offset, lengths, strides = view_of(key, host.shape, host.strides)
+    assert lengths == expected.shape
+    if expected.size:
+        start = expected.__array_interface__["data"][0] - host.__array_interface__["data"][0]
+        assert offset == start
+        assert [s for s, n in zip(strides, lengths, strict=True) if n > 1] == [
+            s for s, n in zip(expected.strides, expected.shape, strict=True) if n > 1
+        ]
+
+
+def test_index_outside_the_array_is_an_index_error(device: Device) -> None:
+    array = device.zeros((2, 3), qn.f32)
+    with pytest.raises(OutOfBoundsError, match="index 2 is outside axis 0 of length 2"):
+        array[2]
+    with pytest.raises(IndexError, match="3 indices for an array of shape"):
+        array[0, 0, 0]
+    with pytest.raises(KernelTypeError, match=r"integers and slices as indices, not list"):
+        array[[0, 1]]
+    with pytest.raises(KernelTypeError, match="not bool"):
+        array[True]
+
+
+def test_iteration_ends_after_the_last_row(device: Device) -> None:
+    assert [row.numpy().tolist() for row in device.array(np.eye(2))] == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_fill_zeros_and_full_convert_as_scalar_arguments_do(device: Device) -> None:
+    assert device.zeros(3, qn.bool).numpy().tolist() == [False] * 3
+    assert device.full((2, 2), 7, qn.u8).numpy().tolist() == [[7, 7], [7, 7]]
+    assert device.full(2, 1.5).dtype is qn.f64
+    array = device.zeros((2, 3), qn.f32)
+    array[:, 1].fill(2)
+    assert array.numpy().tolist() == [[0, 2, 0], [0, 2, 0]]
+    with pytest.raises(KernelTypeError, match="is u8 and got 300, which does not fit"):
+        device.full(2, 300, qn.u8)
+    with pytest.raises(KernelTypeError, match="is i32 and got 1.5 of type float"):
+        array.astype(qn.i32).fill(1.5)
+
+
+def test_copies_refuse_another_shape_or_dtype(device: Device) -> None:
+    array = device.zeros(3, qn.f32)
+    with pytest.raises(KernelTypeError, match=r"f32 of shape \(3,\) and f64 of shape \(3,\)"):
+        array.copy_from(np.zeros(3))
+    with pytest.raises(KernelTypeError, match=r"shape \(4,\)"):
+        array.copy_to(device.zeros(4, qn.f32))
+    with pytest.raises(KernelTypeError, match="out is int32"):
+        array.numpy(out=np.zeros(3, np.int32))
+
+
+def test_numpy_fills_the_array_given_even_a_strided_one(device: Device) -> None:
+    target = np.zeros((3, 2), np.float32)
+    device.array(np.array([1, 2, 3], np.float32)).numpy(out=target[:, 1])
+    assert target.tolist() == [[0, 1], [0, 2], [0, 3]]
+
+
+def test_copy_between_views_of_one_array_that_overlap_is_right(device: Device) -> None:
+    array = device.array(np.arange(5, dtype=np.int64))
+    array[1:].copy_from(array[:-1])
+    assert array.numpy().tolist() == [0, 0, 1, 2, 3]
+
+
+def test_copy_and_to_another_device(device: Device, gpu: Device) -> None:
+    array = device.array(np.arange(4, dtype=np.int8))[::2]
+    copied = array.copy()
+    assert copied.is_contiguous
+    assert copied.numpy().tolist() == [0, 2]
+    elsewhere = array.to(gpu)
+    assert elsewhere.device is gpu
+    assert elsewhere.numpy().tolist() == [0, 2]
+    assert elsewhere.to(gpu) is elsewhere
+
+
+def test_reshape_is_a_view_and_refuses_what_it_cannot_be(device: Device) -> None:
+    array = device.array(np.arange(6, dtype=np.int32))
+    array.reshape(2, -1)[1].fill(9)
+    assert array.numpy().tolist() == [0, 1, 2, 9, 9, 9]
+    with pytest.raises(KernelTypeError, match=r"cannot become \(4, 2\)"):
+        array.reshape((4, 2))
+    with pytest.raises(KernelTypeError, match=r"fix: reshape its \.copy\(\)"):
+        array[::2].reshape(3, 1)
+
+
+def test_astype_saturates_truncates_and_takes_nan_as_zero(device: Device) -> None:
+    host = np.array([np.nan, 1e30, -1e30, -1.9, 2.9], np.float32)
+    assert device.array(host).astype(qn.i8).numpy().tolist() == [0, 127, -128, -1, 2]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    values=st.lists(st.floats(allow_nan=True, width=64), min_size=1, max_size=8),
+    dtype=st.sampled_from([qn.i8, qn.u8, qn.i16, qn.u16, qn.i32, qn.u32, qn.i64, qn.u64, qn.f32, qn.bool]),
+)
+def test_cast_of_an_array_is_that_of_each_element(values: list[float], dtype: Any) -> None:
+    cast = cast_array(np.array(values), dtype)
+    expected = np.array([dtype(value) for value in values])
+    assert cast.dtype == expected.dtype
+    np.testing.assert_array_equal(cast, expected)
+
+
+def test_empty_arrays_work(device: Device) -> None:
+    array = device.zeros((5, 0, 5), qn.f32)
+    assert array.numpy().shape == (5, 0, 5)
+    assert array[1:3].copy().shape == (2, 0, 5)
+    array.fill(1)
+
+
+def test_value_of_one_element_as_a_python_number(device: Device) -> None:
+    array = device.array(np.array([1.5, 0.0]))
+    assert array[0].item() == 1.5
+    assert float(array[0]) == 1.5
+    assert int(array[0]) == 1
+    assert bool(array[1]) is False
+    with pytest.raises(TypeError, match="0-d device array"):
+        len(array[0])
+
+
+def test_repr_shows_values_of_a_small_array_and_says_where_it_is(device: Device) -> None:
+    assert repr(device.array(np.array([1, 2]))) == f"device_array([1, 2], i64, shape (2,), on {device.name})"
+    assert repr(device.zeros(5000)) == f"<device array of f64, shape (5000,), on {device.name}>"
+
+
+def test_memory_is_given_back_when_the_last_view_is_gone(gpu: Device, seen: ScriptedDevice) -> None:
+    array = gpu.zeros(4, qn.f32)
+    view = array[1:]
+    del array
+    gc.collect()
+    assert len(seen.live) == 1
+    del view
+    gc.collect()
+    assert seen.live == {}
+    assert ("free", 16) in seen.log
+
+
+def test_host_protocols_share_memory_where_the_host_sees_it() -> None:
+    array = qn.device("reference").array(np.arange(4, dtype=np.float32))
+    shared = np.asarray(array[::-1])
+    shared[0] = 9
+    assert array.numpy().tolist() == [0, 1, 2, 9]
+    np.from_dlpack(array)[0] = 5
+    assert array[0].item() == 5
+    del array
+    gc.collect()
+    assert shared.tolist() == [9, 2, 1, 5]
+
+
+def test_host_protocols_refuse_silent_copies_from_a_device(gpu: Device) -> None:
+    array = gpu.zeros(4, qn.f32)
+    with pytest.raises(KernelTypeError, match=r"not copied to the host unasked\n  fix: call its method \.numpy\(\)"):
+        np.asarray(array)
+    with pytest.raises(BufferError, match="fake:0"):
+        np.from_dlpack(array)
+
+
+def test_asarray_shares_a_numpy_array_where_kernels_reach_it() -> None:
+    device = qn.device("reference")
+    host = np.arange(6, dtype=np.int32)
+    shared = device.asarray(host[::-2])
+    assert shared.numpy().tolist() == [5, 3, 1]
+    shared[0] = 50
+    assert host.tolist() == [0, 1, 2, 3, 4, 50]
+    assert device.asarray(shared) is shared
+    assert shared.address == host[5:].__array_interface__["data"][0]
+
+
+def test_asarray_copies_what_cannot_be_shared(gpu: Device) -> None:
+    host = np.arange(3, dtype=np.int32)
+    gpu.asarray(host).fill(0)
+    assert host.tolist() == [0, 1, 2]
+    host.setflags(write=False)
+    qn.device("reference").asarray(host).fill(0)
+    assert host.tolist() == [0, 1, 2]
+    assert qn.device("reference").asarray(host, qn.f64).dtype is qn.f64
+
+
+def test_shared_array_lives_as_long_as_what_shares_it() -> None:
+    host = np.arange(1000, dtype=np.int64)
+    shared = qn.device("reference").asarray(host)
+    del host
+    gc.collect()
+    junk = [np.full(1000, -1) for _ in range(8)]
+    assert int(shared.numpy().sum()) == 499500
+    del junk
+
+
+def test_use_after_close_says_so() -> None:
+    backend = ScriptedBackend("fake", [("gpu", "Fake")])
+    device = Device(backend.open(backend.devices()[0]))  # type: ignore[index]
+    array = device.zeros(3, qn.f32)
+    device.close()
+    device.close()
+    assert backend.opened[0].is_closed
+    for use in (array.numpy, lambda: array.fill(1), lambda: device.zeros(2), device.synchronize, device.stream):
+        with pytest.raises(LaunchError, match=r"the device fake:0 is closed\n  fix: open it again"):
+            use()
+    assert "closed" in repr(array)
+    assert "closed" in repr(device)
+    del array
+    gc.collect()
+    assert len(backend.opened[0].live) == 1  # a closed device has given everything back by itself
+
+
+def test_negative_length_is_refused(device: Device) -> None:
+    with pytest.raises(LaunchError, match=r"shape \(2, -1\) has a negative length"):
+        device.empty((2, -1))

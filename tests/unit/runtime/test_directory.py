@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import contextvars
+import threading
+from typing import Any
+
+import pytest
+
+from quernel.errors import DeviceError, LaunchError, PluginError
+from quernel.runtime.directory import DeviceDirectory, directory, use
+from quernel.runtime.operations import Unavailable
+from tests.unit.runtime.scripted import ScriptedBackend, Source
+
+CUDA = [("gpu", "GPU A"), ("gpu", "GPU B")]
+OPENCL = [("cpu", "CL CPU"), ("gpu", "CL GPU")]
+CPU = [("cpu", "Host")]
+
+
+def test_device_is_one_object_however_it_is_named() -> None:
+    found = DeviceDirectory(Source(ScriptedBackend("cuda", CUDA)))
+    device = found.device("cuda")
+    assert found.device("CUDA:0") is device
+    assert found.device("cuda:gpu a") is device
+    assert found.device(found.infos()[0]) is device
+    assert found.device("cuda:1") is not device
+
+
+def test_naming_a_backend_loads_that_one_only() -> None:
+    source = Source(ScriptedBackend("cuda", CUDA), ScriptedBackend("cpu", CPU))
+    DeviceDirectory(source).device("cuda:1")
+    assert set(source.loaded) == {"cuda"}
+
+
+def test_infos_open_no_device_and_pass_over_backends_without_any() -> None:
+    cuda, opencl = ScriptedBackend("cuda", CUDA), ScriptedBackend("opencl")
+    infos = DeviceDirectory(Source(cuda, opencl)).infos()
+    assert [info.name for info in infos] == ["GPU A", "GPU B"]
+    assert cuda.opened == []
+
+
+def test_infos_of_a_named_backend_without_devices_say_why() -> None:
+    with pytest.raises(DeviceError, match=r"opencl has no devices: no driver\n  fix: install it"):
+        DeviceDirectory(Source(ScriptedBackend("opencl"))).infos("opencl")
+
+
+@pytest.mark.parametrize(
+    ("backends", "expected"),
+    [
+        ({"cuda": CUDA, "opencl": OPENCL, "cpu": CPU}, "GPU A"),
+        ({"opencl": OPENCL, "cpu": CPU}, "CL GPU"),
+        ({"opencl": OPENCL[:1], "cpu": CPU}, "Host"),
+        ({"opencl": OPENCL[:1]}, "CL CPU"),
+        ({"other": [("gpu", "Other")], "opencl": OPENCL[:1], "cpu": CPU}, "Other"),
+        ({"other": [("cpu", "Other")], "opencl": OPENCL[:1]}, "CL CPU"),
+        ({"cpu": CPU, "reference": [("cpu", "Interpreter")]}, "Host"),
+    ],
+)
+def test_auto_takes_gpus_first_and_the_host_before_opencl_on_it(backends: dict[str, Any], expected: str) -> None:
+    source = Source(*(ScriptedBackend(name, devices) for name, devices in backends.items()))
+    assert DeviceDirectory(source).device("auto").info.name == expected
+
+
+def test_auto_never_takes_the_interpreter_and_says_how_to_get_a_backend() -> None:
+    source = Source(ScriptedBackend("reference", [("cpu", "Interpreter")]))
+    with pytest.raises(DeviceError, match=r'no backend is installed\n  fix: pip install "quernel\[cpu\]"'):
+        DeviceDirectory(source).device("auto")
+
+
+def test_auto_goes_on_past_a_device_that_cannot_be_opened_and_warns(caplog: pytest.LogCaptureFixture) -> None:
+    source = Source(ScriptedBackend("cuda", CUDA, broken=True), ScriptedBackend("cpu", CPU))
+    assert DeviceDirectory(source).device("auto").info.name == "Host"
+    assert "cuda:0 cannot be opened" in caplog.text
+
+
+def test_comma_list_takes_the_first_that_is_there() -> None:
+    found = DeviceDirectory(Source(ScriptedBackend("cpu", CPU)))
+    assert found.device("cuda,cpu").name == "cpu:0"
+
+
+def test_comma_list_of_which_nothing_is_there_gives_every_reason() -> None:
+    found = DeviceDirectory(Source(ScriptedBackend("opencl")))
+    with pytest.raises(DeviceError, match=r"(?s)none of 'cuda,opencl'.*cuda: no backend is named.*opencl: .*no driver"):
+        found.device("cuda,opencl")
+
+
+def test_missing_backend_raises_when_it_is_asked_for_by_name() -> None:
+    with pytest.raises(PluginError, match="'tpu'"):
+        DeviceDirectory(Source(ScriptedBackend("cpu", CPU))).device("tpu")
+
+
+def test_target_for_compiling_is_refused_as_a_device() -> None:
+    found = DeviceDirectory(Source(ScriptedBackend("cuda", CUDA, targets=("sm_90",))))
+    with pytest.raises(DeviceError, match="cuda:sm_90 is a target for compiling, not a device"):
+        found.device("cuda:sm_90")
+
+
+def test_target_is_told_apart_even_where_no_driver_is() -> None:
+    found = DeviceDirectory(Source(ScriptedBackend("cuda", Unavailable("no driver", "get one"), targets=("sm_90",))))
+    with pytest.raises(DeviceError, match="is a target for compiling"):
+        found.device("cuda:sm_90")
+
+
+def test_selector_that_matches_nothing_shows_what_there_is() -> None:
+    found = DeviceDirectory(Source(ScriptedBackend("cuda", CUDA)))
+    with pytest.raises(DeviceError, match=r"no device of cuda matches 'radeon'; it has: cuda:0 \(GPU A\)"):
+        found.device("cuda:radeon")
+
+
+def test_closed_device_is_opened_anew() -> None:
+    found = DeviceDirectory(Source(ScriptedBackend("cuda", CUDA)))
+    first = found.device("cuda")
+    first.close()
+    assert found.device("cuda") is not first
+    with pytest.raises(LaunchError, match="cuda:0 is closed"):
+        found.device(first)
+
+
+def test_host_is_cpu_before_others_and_only_where_memory_is_shared() -> None:
+    away = ScriptedBackend("aaa", CPU)
+    here = ScriptedBackend("cpu", CPU, host_accessible=True)
+    assert DeviceDirectory(Source(away, here)).host().name == "cpu:0"
+    with pytest.raises(DeviceError, match="no device takes NumPy arrays"):
+        DeviceDirectory(Source(away)).host()
+
+
+def test_use_wins_over_the_default_and_that_over_the_variable(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(ScriptedBackend("cuda", CUDA), ScriptedBackend("cpu", CPU))
+    assert directory.named() is None
+    assert directory.current().name == "cuda:0"
+    monkeypatch.setenv("QUERNEL_DEVICE", "cpu")
+    assert directory.current().name == "cpu:0"
+    directory.set_default("cuda:1")
+    assert directory.current().name == "cuda:1"
+    with use("cuda:0") as outer:
+        assert directory.current() is outer
+        with use("cpu"):
+            assert directory.current().name == "cpu:0"
+        assert directory.current() is outer
+    assert directory.current().name == "cuda:1"
+    directory.set_default(None)
+    assert directory.current().name == "cpu:0"
+
+
+def test_use_holds_for_its_context_and_not_for_other_threads(installed: Any) -> None:
+    installed(ScriptedBackend("cuda", CUDA))
+    seen: list[Any] = []
+    with use("cuda:1"):
+        plain = threading.Thread(target=lambda: seen.append(directory.named()))
+        plain.start()
+        plain.join()
+        context = contextvars.copy_context()
+    assert seen == [None]
+    assert context.run(directory.named) is directory.device("cuda:1")
+
+
+def test_threads_that_open_one_device_at_once_get_one_object(installed: Any) -> None:
+    backend = ScriptedBackend("cuda", CUDA)
+    installed(backend)
+    barrier = threading.Barrier(8)
+    found: list[Any] = []
+
+    def open_it() -> None:
+        barrier.wait()
+        found.append(directory.device("cuda"))
+
+    threads = [threading.Thread(target=open_it) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, found))) == 1
+    assert len(backend.opened) == 1
