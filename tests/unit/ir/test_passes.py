@@ -99,6 +99,10 @@ def test_constants_are_folded_before_products_are_fused() -> None:
         ("i = n\nj = i + 1\nx[j] = a\n", "i = n\nj = i + 1\nx[j] = a"),
         ("s = atomic.add(x[0], a)\n", "atomic.add(x[0], a)"),
         ("s = atomic.add(x[0], a)\nx[1] = s\n", "s = atomic.add(x[0], a)\nx[1] = s"),
+        (
+            "shared q: f32[4]\nprivate p: f32[4]\nif false:\n    q[0] = a\nx[0] = p[1]\n",
+            "private p: f32[4]\nx[0] = p[1]",
+        ),
         ("assert[3] true\nassert[4] n < 3\n", "assert[4] n < 3"),
     ],
 )

@@ -205,6 +205,23 @@ def test_f32_floor_division_equals_numpys_for_divisors_that_are_not_zero(case: t
     assert same_value(semantics.binary(BinaryOp.MOD, left, right, f32), expected[1])
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "dtype"),
+    [
+        (-7.931341679068282e-05, -1.7231953108876041e-07, f32),
+        (45.28593063354492, -7.896032333374023, f32),
+        (1.3828613418809255e-06, -3.0985889409862466e-09, f32),
+        (718.3832450065252, -4.2579606194944674e-08, f64),
+        (-321341035.3099432, 1602336.2746336423, f64),
+    ],
+)
+def test_floor_division_is_exact_where_the_division_of_its_last_step_is_not(
+    left: float, right: float, dtype: DType
+) -> None:
+    expected = math.floor(Fraction(left) / Fraction(right))
+    assert semantics.binary(BinaryOp.FLOORDIV, left, right, dtype) == expected
+
+
 @MANY
 @given(pairs(FLOATS))
 def test_min_and_max_are_pythons(case: tuple[DType, float, float]) -> None:

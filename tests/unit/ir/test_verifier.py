@@ -4,7 +4,7 @@ import textwrap
 
 import attrs
 import pytest
-from tests.unit.ir.test_text import EVERYTHING
+from tests.unit.ir.everything import EVERYTHING
 
 from quernel.dtypes import ArrayType, VectorType, bool_, f32, f64, i8, i32, i64
 from quernel.ir.nodes import (

@@ -4,7 +4,7 @@ from typing import get_args
 
 import attrs
 import pytest
-from tests.unit.ir.test_text import EVERYTHING
+from tests.unit.ir.everything import EVERYTHING
 
 from quernel.dtypes import bool_, f64, i64
 from quernel.ir import math_functions, semantics

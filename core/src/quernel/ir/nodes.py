@@ -7,7 +7,8 @@ Semantics of the operators (one meaning on every backend):
 
 * Integer arithmetic wraps. `FLOORDIV` and `MOD` floor; `x // 0` and `x % 0` are 0; `MIN // -1` is `MIN`.
 * A shift count is taken by its value: an over-shift gives 0 or the sign, a negative count shifts by 0.
-* Float `FLOORDIV` and `MOD` equal Python's for non-zero divisors and give NaN for zero ones.
+* Float `FLOORDIV` and `MOD` equal Python's for non-zero divisors and give NaN for zero ones; in f32 each step
+  that Python takes is rounded to f32.
 * `MIN(a, b)` is `b if b < a else a` and `MAX(a, b)` is `b if b > a else a`, NaNs and zeros included.
 * `Cast` float to integer truncates and saturates, NaN gives 0; integer to integer wraps; to float rounds once; to bool
   compares with zero.

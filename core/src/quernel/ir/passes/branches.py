@@ -1,7 +1,9 @@
 """Removal of what never runs or never matters.
 
 Dead branches, loops that run zero times, statements behind a return, break or continue, assignments that nothing reads,
-locals that nothing mentions and device functions that nothing calls.
+locals and allocations that nothing mentions and device functions that nothing calls.
+
+A load goes with what nothing reads, so whoever wants every index checked inserts the checks before this pass.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from quernel.ir import semantics
 from quernel.ir.analysis import assigned_names, read_names
 from quernel.ir.flow import completes
 from quernel.ir.nodes import (
+    Alloc,
+    ArrayRef,
     Assert,
     Assign,
     Atomic,
@@ -23,11 +27,21 @@ from quernel.ir.nodes import (
     Function,
     If,
     Kernel,
+    Load,
     Local,
     Module,
     Stmt,
 )
-from quernel.ir.walk import Body, bodies, expressions_of, map_statements, walk_expressions, walk_statements, with_bodies
+from quernel.ir.walk import (
+    Body,
+    bodies,
+    expressions_of,
+    map_statements,
+    place_of,
+    walk_expressions,
+    walk_statements,
+    with_bodies,
+)
 
 __all__ = ["remove_dead_code"]
 
@@ -102,12 +116,15 @@ def _truncated(body: Body) -> Body:
 
 
 def _needed(body: Body) -> Body:
-    """`body` without assignments to locals whose value reaches nothing but such assignments."""
+    """`body` without assignments whose value reaches nothing but such assignments, and without unused allocations."""
     needed = _needed_names(body)
+    arrays = _arrays(body)
 
     def kept(stmt: Stmt) -> Stmt | Body:
         match stmt:
             case Assign() if stmt.name not in needed:
+                return ()
+            case Alloc() if stmt.name not in arrays:
                 return ()
             case For(body=()) if stmt.variable not in needed:
                 return ()
@@ -117,6 +134,18 @@ def _needed(body: Body) -> Body:
                 return stmt
 
     return map_statements(body, kept)
+
+
+def _arrays(body: Body) -> set[str]:
+    """The arrays that `body` accesses or hands to a device function."""
+    names = {expr.place.root.name for expr in walk_expressions(body) if isinstance(expr, Load)}
+    for stmt in walk_statements(body):
+        place = place_of(stmt)
+        if place is not None:
+            names.add(place.root.name)
+        if isinstance(stmt, Call):
+            names.update(argument.root.name for argument in stmt.arguments if isinstance(argument, ArrayRef))
+    return names
 
 
 def _needed_names(body: Body) -> set[str]:
