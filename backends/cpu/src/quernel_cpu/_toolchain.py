@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -68,31 +70,49 @@ def _machine(triple: str, cpu: str, features: str) -> Any:
     return found
 
 
-def _parsed(text: str, context: Any) -> Any:
+@contextmanager
+def _context() -> Iterator[Any]:
+    """An LLVM context, which must outlive its modules: so both are closed in order, never left to the collector."""
+    context = _llvm().create_context()
     try:
-        module = _llvm().parse_assembly(text, context)
-        module.verify()
-    except RuntimeError as error:
-        raise CompilationError("LLVM refused the IR", chain=tuple(str(error).splitlines())) from None
-    return module
+        yield context
+    finally:
+        context.close()
 
 
-def _optimized(text: str, triple: str, cpu: str, features: str) -> tuple[Any, Any]:
+@contextmanager
+def _parsed(text: str, context: Any) -> Iterator[Any]:
+    module = None
+    try:
+        try:
+            module = _llvm().parse_assembly(text, context)
+            module.verify()
+        except RuntimeError as error:
+            raise CompilationError("LLVM refused the IR", chain=tuple(str(error).splitlines())) from None
+        yield module
+    finally:
+        if module is not None:
+            module.close()
+
+
+@contextmanager
+def _optimized(text: str, triple: str, cpu: str, features: str) -> Iterator[tuple[Any, Any]]:
+    """The optimised module, and the machine that emits its code."""
     llvm, machine = _llvm(), _machine(triple, cpu, features)
-    module = _parsed(text, llvm.create_context())
-    module.triple = triple
-    module.data_layout = str(machine.target_data)
-    num_lines = text.count("\n")
-    is_huge = num_lines > _HUGE_IR_LINES
-    level = 1 if is_huge else 2 if num_lines > _LARGE_IR_LINES else 3
-    options = llvm.create_pipeline_tuning_options(speed_level=level)
-    options.loop_vectorization = not is_huge
-    options.slp_vectorization = not is_huge
-    options.loop_interleaving = not is_huge
-    options.loop_unrolling = not is_huge
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    return module, machine
+    with _context() as context, _parsed(text, context) as module:
+        module.triple = triple
+        module.data_layout = str(machine.target_data)
+        num_lines = text.count("\n")
+        is_huge = num_lines > _HUGE_IR_LINES
+        level = 1 if is_huge else 2 if num_lines > _LARGE_IR_LINES else 3
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options.loop_vectorization = not is_huge
+        options.slp_vectorization = not is_huge
+        options.loop_interleaving = not is_huge
+        options.loop_unrolling = not is_huge
+        with llvm.create_pass_builder(machine, options) as builder, builder.getModulePassManager() as passes:
+            passes.run(module, builder)
+        yield module, machine
 
 
 def compile_ir(text: str, triple: str, cpu: str, features: str) -> bytes:
@@ -101,19 +121,20 @@ def compile_ir(text: str, triple: str, cpu: str, features: str) -> bytes:
     Raises:
         CompilationError: LLVM refused the text; its message rides along whole.
     """
-    module, machine = _optimized(text, triple, cpu, features)
-    return bytes(machine.emit_object(module))
+    with _optimized(text, triple, cpu, features) as (module, machine):
+        return bytes(machine.emit_object(module))
 
 
 def optimized_ir(text: str, triple: str, cpu: str, features: str) -> str:
     """What LLVM makes of the IR before it selects instructions."""
-    return str(_optimized(text, triple, cpu, features)[0])
+    with _optimized(text, triple, cpu, features) as (module, _):
+        return str(module)
 
 
 def assembly(text: str, triple: str, cpu: str, features: str) -> str:
     """The assembly of the object code that `compile_ir` gives."""
-    module, machine = _optimized(text, triple, cpu, features)
-    return str(machine.emit_assembly(module))
+    with _optimized(text, triple, cpu, features) as (module, machine):
+        return str(machine.emit_assembly(module))
 
 
 def merged_ir(text: str, function: str, expected: str, main: str) -> str:
@@ -124,22 +145,21 @@ def merged_ir(text: str, function: str, expected: str, main: str) -> str:
     Raises:
         CompilationError: LLVM refused the text, or there is no such function of that type.
     """
-    llvm = _llvm()
-    context = llvm.create_context()
-    module = _parsed(text, context)
-    defined = {value.name: value for value in module.functions if not value.is_declaration}
-    if function not in defined:
-        raise CompilationError(f"the LLVM IR defines no function {function!r}", fix=f"define one of type {expected}")
-    actual = str(defined[function].global_value_type)
-    if actual.replace(" ", "") != expected.replace(" ", ""):
-        raise CompilationError(f"@{function} is of type {actual}", fix=f"give it the type {expected}")
-    for value in defined.values():
-        value.linkage = "internal"
-        value.storage_class = "default"
-    defined[function].linkage = "external"
-    module.link_in(_parsed(main, context))
-    module.get_function(function).linkage = "internal"
-    return str(module)
+    with _context() as context, _parsed(text, context) as module:
+        defined = {value.name: value for value in module.functions if not value.is_declaration}
+        if function not in defined:
+            raise CompilationError(
+                f"the LLVM IR defines no function {function!r}", fix=f"define one of type {expected}"
+            )
+        actual = str(defined[function].global_value_type)
+        if actual.replace(" ", "") != expected.replace(" ", ""):
+            raise CompilationError(f"@{function} is of type {actual}", fix=f"give it the type {expected}")
+        for name, value in defined.items():
+            value.linkage = "external" if name == function else "internal"
+        with _parsed(main, context) as caller:
+            module.link_in(caller, preserve=True)
+        module.get_function(function).linkage = "internal"
+        return str(module)
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------
