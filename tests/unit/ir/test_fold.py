@@ -185,6 +185,10 @@ def test_select_follows_its_constants() -> None:
     assert folded(Select(condition=c, then=true, otherwise=false)) == c
     assert folded(Select(condition=c, then=false, otherwise=true)) == Unary(op=UnaryOp.NOT, operand=c)
     assert folded(Select(condition=c, then=false, otherwise=false)) == false
+    assert folded(Select(condition=c, then=x, otherwise=false)) == Binary(op=BinaryOp.AND, left=c, right=x)
+    assert folded(Select(condition=c, then=true, otherwise=x)) == Binary(op=BinaryOp.OR, left=c, right=x)
+    for kept in (Select(condition=c, then=x, otherwise=true), Select(condition=c, then=false, otherwise=x)):
+        assert folded(kept) == kept
     zeros = Select(condition=c, then=Const(value=0.0, type=f64), otherwise=Const(value=-0.0, type=f64))
     assert isinstance(folded(zeros), Select)
 
@@ -197,6 +201,5 @@ def test_indices_that_the_block_decides_are_literals() -> None:
     assert index(IndexKind.LOCAL_ID, 0) == Const(value=0, type=i64)
     for kind in IndexKind:
         if kind is not IndexKind.BLOCK_DIM:
-            assert index(kind, 1 if kind.value[:3] != "sub" else 0) == ThreadIndex(
-                kind=kind, axis=1 if kind.value[:3] != "sub" else 0
-            )
+            axis = 0 if kind.value.startswith("subgroup") else 1
+            assert index(kind, axis) == ThreadIndex(kind=kind, axis=axis)

@@ -162,6 +162,11 @@ def _select(expr: Select) -> Expr:
             return expr.then
         if expr.then.type is bool_:
             return expr.condition if expr.then.value else _unary(Unary(op=UnaryOp.NOT, operand=expr.condition))
+    # Both sides are evaluated anyway, so `and` and `or` of bools are the operators of bits.
+    if expr.type is bool_ and isinstance(expr.otherwise, Const) and not expr.otherwise.value:
+        return Binary(op=BinaryOp.AND, left=expr.condition, right=expr.then, loc=expr.loc)
+    if expr.type is bool_ and isinstance(expr.then, Const) and expr.then.value:
+        return Binary(op=BinaryOp.OR, left=expr.condition, right=expr.otherwise, loc=expr.loc)
     return expr
 
 
