@@ -68,7 +68,7 @@ def convert_argument(name: str, declared: ScalarType, value: Any, bounds: tuple[
     if not declared.weak:
         return convert_scalar(value, dtype, what)
     if dtype.is_float:
-        return checked_float(value, dtype, what)
+        return checked_float(value, dtype, what, "float")
     number = checked_integer(value, dtype.min, dtype.max, "int", what)
     if bounds is not None and not bounds[0] <= number <= bounds[1]:
         raise KernelTypeError(
@@ -167,7 +167,7 @@ def constant_value(spec: Spec, value: Any) -> Any:
     if wanted is int:
         return checked_integer(value, i64.min, i64.max, "int", what)
     if wanted is float:
-        return checked_float(value, f64, what)
+        return checked_float(value, f64, what, "float")
     if wanted is bool:
         return bool(convert_scalar(value, bool_, what))
     if isinstance(wanted, type) and not isinstance(value, wanted):

@@ -239,10 +239,11 @@ def _annotations(function: FunctionType, scope: Mapping[str, Any]) -> dict[str, 
         except ValueError:  # not bound yet
             continue
     names = {**vars(builtins), **function.__globals__, **scope, **cells}
-    return {
-        name: eval(annotation, names) if isinstance(annotation, str) else annotation  # as Python itself would
-        for name, annotation in found.items()
-    }
+    for name, annotation in found.items():
+        while isinstance(annotation, str):  # twice where a string is written under `from __future__ import annotations`
+            annotation = eval(annotation, names)
+        found[name] = annotation
+    return found
 
 
 def _names_in(function: FunctionType) -> set[str]:

@@ -143,12 +143,12 @@ class Ready:
         for index, least, greatest in self.bounded:
             if not least <= values[index] <= greatest:
                 self._refuse(values)
-        for index, largest in self.narrow:
-            if not -largest <= values[index] <= largest:  # too large, infinite or no number
-                self._refuse(values)
         try:
+            for index, largest in self.narrow:
+                if not -largest <= float(values[index]) <= largest:  # too large, infinite or no number
+                    self._refuse(values)
             return self.pack(values, geometry)
-        except LaunchError:
+        except (LaunchError, OverflowError):
             self._refuse(values)
             raise
 

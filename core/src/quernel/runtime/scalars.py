@@ -57,15 +57,16 @@ def checked_integer(value: Any, least: int, greatest: int, type_name: str, what:
     return number
 
 
-def checked_float(value: Any, dtype: DType, what: str) -> float:
+def checked_float(value: Any, dtype: DType, what: str, type_name: str = "") -> float:
     """`value` as a float that is finite in `dtype` if it was finite.
 
     Raises:
         KernelTypeError: it is no real number, or too large.
     """
+    type_name = type_name or dtype.name
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
         fix = "bool is not a number here: pass float(value)" if isinstance(value, bool | np.bool_) else "pass a number"
-        raise KernelTypeError(f"{what} is {dtype.name} and got {shown(value)}", fix=fix)
+        raise KernelTypeError(f"{what} is {type_name} and got {shown(value)}", fix=fix)
     try:
         number = float(value)
     except OverflowError:
@@ -74,7 +75,7 @@ def checked_float(value: Any, dtype: DType, what: str) -> float:
     lost = math.isinf(number) and not (isinstance(value, float | np.floating) and math.isinf(value))
     if lost or (largest is not None and abs(number) > largest and not math.isinf(number) and _overflows(number, dtype)):
         raise KernelTypeError(
-            f"{what} is {dtype.name} and got {value!s}, which does not fit",
+            f"{what} is {type_name} and got {value!s}, which does not fit",
             fix="pass a smaller value or declare a wider type",
         )
     return number

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import quernel as qn
+from quernel.errors import DeviceError
+from quernel.runtime.devices import Device
+from tests.unit.runtime.scripted import ScriptedDevice
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs an operating system that forks")
+
+
+@qn.kernel
+def double(x):
+    i = qn.global_id()
+    x[i] = x[i] * 2
+
+
+def in_child(work: Callable[[], None]) -> None:
+    """Runs `work` in a forked child; fails here if it fails there."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_device_with_a_driver_raises_in_the_child_and_frees_nothing_there(gpu: Device, seen: ScriptedDevice) -> None:
+    array = gpu.zeros(4, qn.f32)
+
+    def work() -> None:
+        with pytest.raises(DeviceError, match=r"opened before this process was forked.*\n  fix: create the device in"):
+            double.over(4)(array)
+        with pytest.raises(DeviceError, match="forked"):
+            array.numpy()
+        kept = len(seen.live)
+        array._allocation.__del__()
+        assert len(seen.live) == kept
+
+    in_child(work)
+    double.over(4)(array)
+    assert len(seen.launches) == 1
+
+
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+def test_device_of_the_host_goes_on_in_the_child(name: str) -> None:
+    x = np.arange(4.0)
+    double.over(4, device=name)(x)
+
+    def work() -> None:
+        double.over(4, device=name)(x)
+        assert x.tolist() == [0, 4, 8, 12]
+
+    in_child(work)
+
+
+def test_large_launch_on_all_cores_works_in_the_child() -> None:
+    x = np.ones(1 << 22, np.float32)
+    launcher = double.over(len(x), device="cpu")
+    for _ in range(3):
+        launcher(x)
+
+    def work() -> None:
+        for _ in range(3):
+            launcher(x)
+        assert x.min() == x.max() == 64
+
+    in_child(work)
