@@ -129,10 +129,10 @@ class Built:
 
     def __init__(self, made: KernelDefinition | Module, variant: CpuVariant = STRIDED) -> None:
         made = definition(made) if isinstance(made, Module) else made
-        id = ArtifactId(made.id, variant)
-        self.artifact: CpuArtifact = compiler().finalize(id, lowered(made, variant))
+        artifact_id = ArtifactId(made.id, variant)
+        self.artifact: CpuArtifact = compiler().finalize(artifact_id, lowered(made, variant))
         self.header: ArtifactHeader = self.artifact.header
-        self.loaded: Loaded = device().target.load(id, self.artifact)
+        self.loaded: Loaded = device().target.load(artifact_id, self.artifact)
 
     def pack(self, geometry: Geometry, *arguments: Any) -> bytes:
         return b"".join(_cell(slot, arguments[slot.param]) for slot in self.header.slots)

@@ -7,6 +7,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.cpu.harness import (
+    CONTIGUOUS,
+    STRIDED,
+    Built,
+    add,
+    array,
+    const,
+    global_id,
+    kernel,
+    load,
+    lowered,
+    mul,
+    scalar,
+    store,
+)
 
 from quernel.dtypes import ArrayType, bool_, f16, f32, f64, i8, i32, i64, u64
 from quernel.geometry import LaunchForm
@@ -39,21 +54,6 @@ from quernel.ir.nodes import (
     Space,
     Stmt,
     ThreadIndex,
-)
-from tests.unit.cpu.harness import (
-    CONTIGUOUS,
-    STRIDED,
-    Built,
-    add,
-    array,
-    const,
-    global_id,
-    kernel,
-    load,
-    lowered,
-    mul,
-    scalar,
-    store,
 )
 
 

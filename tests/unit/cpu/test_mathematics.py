@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.cpu.harness import CONTIGUOUS, compiler, kernel, load, lowered, store
+from tests.unit.cpu.harness import array as array_parameter
+from tests.unit.cpu.test_operators import INTEGERS, applied, assert_same, edges
 
 from quernel.dtypes import DType, bool_, f16, f32, f64, i8, i32, i64, u16, u64
 from quernel.ir import semantics
@@ -14,9 +17,6 @@ from quernel.ir.nodes import Expr, Math, MathFunction
 from quernel_cpu import _toolchain
 from quernel_cpu.targets import host_target
 from quernel_cpu.vectormath import vector_functions
-from tests.unit.cpu.harness import CONTIGUOUS, compiler, kernel, load, lowered, store
-from tests.unit.cpu.harness import array as array_parameter
-from tests.unit.cpu.test_operators import INTEGERS, applied, assert_same, edges
 
 BITS = (MathFunction.POPCOUNT, MathFunction.CLZ, MathFunction.CTZ)
 EXACT = tuple(function for function in semantics.EXACT_FUNCTIONS if function not in BITS)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.cpu.harness import CONTIGUOUS, Built, array, const, decoded, encoded, kernel, load, numpy_type, store
 
 from quernel.dtypes import NUMERIC, SCALARS, DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from quernel.ir import semantics
@@ -30,7 +31,6 @@ from quernel.ir.nodes import (
 from quernel_cpu import _toolchain
 from quernel_cpu.emission.narrow import bits_to_float, float_to_bits
 from quernel_cpu.emission.text import Code, Unit
-from tests.unit.cpu.harness import CONTIGUOUS, Built, array, const, decoded, encoded, kernel, load, numpy_type, store
 
 INTEGERS = tuple(dtype for dtype in NUMERIC if dtype.is_integer)
 FLOATS = (f16, bf16, f32, f64)

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.unit.cpu.harness import CONTIGUOUS, STRIDED, Built
 
 from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
 from quernel.dtypes import ArrayType, ScalarType, bool_, f32, f64
 from quernel.errors import CompilationError, ValidationError
 from quernel.geometry import LaunchForm
 from quernel.identity import KernelId
-from tests.unit.cpu.harness import CONTIGUOUS, STRIDED, Built
 
 SAXPY = """
 define void @saxpy(i64 %i, float %a, i1 %negate, ptr %x, i64 %nx, i64 %sx, ptr %y, i64 %ny, i64 %sy) {

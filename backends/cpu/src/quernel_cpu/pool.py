@@ -14,6 +14,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from queue import SimpleQueue
 
@@ -134,10 +135,8 @@ def _cores_for_workers() -> frozenset[int]:
 
 def _stay_on(cores: frozenset[int]) -> None:
     if cores:
-        try:
+        with suppress(OSError):  # The process may be confined meanwhile; then any core will do.
             os.sched_setaffinity(0, cores)
-        except OSError:
-            pass  # The process may be confined meanwhile; then any core will do.
 
 
 _workers = _Workers()

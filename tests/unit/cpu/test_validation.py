@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.cpu.harness import array, const, global_id, kernel, lowered, place, store
+
+from quernel.dtypes import StructType, VectorType, f32, i64
+from quernel.errors import CompilationError, DeviceError, ValidationError
+from quernel.geometry import LaunchForm
+from quernel.ir.nodes import (
+    Alloc,
+    Assert,
+    Atomic,
+    AtomicOp,
+    Barrier,
+    Compare,
+    CompareOp,
+    Field,
+    IndexKind,
+    Print,
+    RootKind,
+    Space,
+    StructMake,
+    Subgroup,
+    SubgroupOp,
+    ThreadIndex,
+    VecGet,
+    VecMake,
+)
+from quernel.locations import Location
+from quernel.options import KernelOptions
+from quernel_cpu.targets import host_target, named_target
+
+HERE = Location("kernels.py", 12, 4)
+PAIR = VectorType(f32, 2)
+STRUCT = StructType("S", (), 8, 8)
+VECTOR = VecMake(components=(const(1.0, f32), const(2.0, f32)), type=PAIR, loc=HERE)
+MADE = StructMake(values=(), type=STRUCT, loc=HERE)
+LATER: list[tuple[Any, str]] = [
+    (Barrier(loc=HERE), "has no barriers"),
+    (
+        Atomic(op=AtomicOp.ADD, place=place("out", i64), operands=(const(1),), loc=HERE),
+        r"has no atomic operations such as atomic\.add",
+    ),
+    (
+        Subgroup(op=SubgroupOp.SUM, operands=(const(1),), result="s", loc=HERE),
+        r"has no subgroup operations such as subgroup\.sum",
+    ),
+    (Alloc(name="own", space=Space.SHARED, element=i64, shape=(4,), loc=HERE), "has no shared memory"),
+    (Print(values=(const(1),), site=0, loc=HERE), "has no print"),
+    (
+        Assert(condition=Compare(op=CompareOp.LT, left=global_id(), right=const(5)), site=0, loc=HERE),
+        "has no assertions",
+    ),
+    (store("out", VecGet(operand=VECTOR, index=0, type=f32, loc=HERE)), "has no vectors"),
+    (store("out", Field(operand=MADE, name="x", type=i64, loc=HERE)), "has no structs"),
+    (store("out", ThreadIndex(kind=IndexKind.SUBGROUP_ID, axis=0, loc=HERE)), "has no subgroups, so no subgroup_id"),
+]
+
+
+@pytest.mark.parametrize(("statement", "message"), LATER, ids=[message for _, message in LATER])
+def test_a_construct_that_the_target_has_not_is_refused_at_its_place(statement: Any, message: str) -> None:
+    use = store("own", const(1), const(0), kind=RootKind.SHARED)
+    body = (statement, use) if isinstance(statement, Alloc) else (statement,)
+    module = kernel((array("out", i64),), body, form=LaunchForm.GRID, variables={"s": i64})
+    with pytest.raises(ValidationError, match=message) as refusal:
+        lowered(module)
+    assert refusal.value.where == HERE
+    assert refusal.value.fix == "write the kernel without it"
+
+
+def test_the_refusal_shows_file_line_and_column() -> None:
+    module = kernel((array("out", i64),), (Barrier(loc=HERE),), form=LaunchForm.GRID)
+    with pytest.raises(ValidationError, match=r"^kernels\.py:12:5: the target cpu:\S+ has no barriers"):
+        lowered(module)
+
+
+@pytest.mark.parametrize(
+    "kind", [IndexKind.LOCAL_ID, IndexKind.BLOCK_ID, IndexKind.GRID_DIM], ids=lambda kind: kind.value
+)
+def test_over_has_no_blocks(kind: IndexKind) -> None:
+    module = kernel((array("out", i64),), (store("out", ThreadIndex(kind=kind, axis=0, loc=HERE)),))
+    with pytest.raises(ValidationError, match=rf"has no blocks, so no {kind.value}") as refusal:
+        lowered(module)
+    assert refusal.value.where == HERE
+    assert refusal.value.fix == "launch it as kernel[qn.cdiv(extent, block), block]"
+
+
+@pytest.mark.parametrize("block", [(2048,), (64, 64), (1025, 1, 1)], ids=str)
+def test_too_large_a_block_is_refused_with_one_that_fits(block: tuple[int, ...]) -> None:
+    ids = tuple(global_id(axis) for axis in range(len(block)))
+    module = kernel((array("out", i64, len(block)),), (store("out", const(1), *ids),), block=block)
+    with pytest.raises(ValidationError, match=r"allows 1024 in all") as refusal:
+        lowered(module)
+    example = (*(1,) * (len(block) - 1), 1024)
+    assert refusal.value.fix == f"use a block of at most 1024 threads, e.g. {example}"
+
+
+def test_checked_launches_are_refused() -> None:
+    module = kernel((array("out", i64),), (store("out", const(1)),), options=KernelOptions(checked=True))
+    with pytest.raises(ValidationError, match="has no checked launches"):
+        lowered(module)
+
+
+def test_targets_have_fingerprints_of_their_own() -> None:
+    host = host_target()
+    assert named_target("") is named_target("host") is named_target(host.name) is host
+    if host.detail("triple").startswith("x86_64"):
+        fingerprints = {host.fingerprint, *(named_target(name).fingerprint for name in ("x86-64", "x86-64-v3"))}
+        assert len(fingerprints) == 3
+
+
+def test_an_unknown_target_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(DeviceError, match="no cpu target 'sm_90'") as refusal:
+        named_target("sm_90")
+    assert refusal.value.fix is not None
+    assert refusal.value.fix.startswith("use one of host, ")
+
+
+def test_an_object_that_is_none_is_refused_by_the_loader() -> None:
+    from quernel_cpu._toolchain import load_object
+
+    with pytest.raises((DeviceError, CompilationError), match="does not link"):
+        load_object(b"no object", "quernel_entry", None)
