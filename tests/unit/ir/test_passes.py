@@ -139,3 +139,10 @@ def test_guard_edge_runs_threads_inside_the_extent_only() -> None:
 def test_guard_edge_leaves_a_grid_alone() -> None:
     grid = module("x[0] = a\n", head=HEAD.replace("over", "grid"))
     assert guard_edge(grid) is grid
+
+
+@pytest.mark.parametrize(
+    "before", [" + ".join(["a"] * 5000), " * ".join(["s"] * 5000) + " + a", "-(" * 999 + "s" + ")" * 999]
+)
+def test_long_chains_of_operators_are_verified_and_optimized(before: str) -> None:
+    assert print_module(optimize(module(f"s = {before}\nx[0] = s\n"))).count("\n") == 4
