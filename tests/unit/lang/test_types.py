@@ -221,7 +221,9 @@ def test_assigned_parameter_becomes_a_local_of_the_joined_type() -> None:
 
 
 def test_conditional_of_two_kinds_is_refused() -> None:
-    assert "this is bool on one side and f32 on the other" in refusal("def kernel(x):\n    v = x[0] and x[1] > 0\n").what
+    assert (
+        "this is bool on one side and f32 on the other" in refusal("def kernel(x):\n    v = x[0] and x[1] > 0\n").what
+    )
 
 
 BOUNDS = [

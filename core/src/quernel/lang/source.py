@@ -9,7 +9,9 @@ import __future__
 
 import ast
 import functools
+import inspect
 import linecache
+import sys
 import types
 from collections.abc import Iterator
 
@@ -23,7 +25,7 @@ __all__ = ["Source", "read_source"]
 _FUTURE_FLAGS = functools.reduce(
     lambda mask, name: mask | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
 )
-_DOCSTRING_FLAG = 0x4000000  # CO_HAS_DOCSTRING, Python 3.13
+_DOCSTRING_FLAG = 0x4000000  # Python 3.14 calls it CO_HAS_DOCSTRING.
 
 
 @attrs.frozen(eq=False)
@@ -67,13 +69,17 @@ def read_source(function: types.FunctionType) -> Source:
     """The source of `function`.
 
     Raises:
-        KernelSyntaxError: it is a lambda, a coroutine or a generator; its source cannot be found; or the file changed
+        KernelSyntaxError: it is a lambda or a coroutine; its source cannot be found; or the file changed
             since it was imported.
     """
     code = function.__code__
     where = Location(code.co_filename, code.co_firstlineno)
     if code.co_name == "<lambda>":
         raise KernelSyntaxError("a lambda cannot be a kernel or device function", where=where, fix="write it with def")
+    if code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise KernelSyntaxError(
+            "a coroutine cannot be a kernel or device function", where=where, fix="write `def`, and wait on the host"
+        )
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     if not text:
@@ -129,11 +135,17 @@ def _shape(code: types.CodeType) -> tuple[object, ...]:
     """What two code objects share if they are the same code; lines and file apart, and the docstring."""
     names = code.co_varnames, code.co_names, code.co_freevars, code.co_cellvars
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
-    flags = code.co_flags & ~_DOCSTRING_FLAG
     consts = [_constant_shape(constant) for constant in code.co_consts]
-    if consts and isinstance(code.co_consts[0], str):
-        consts[0] = ("first",)
-    return code.co_code, code.co_exceptiontable, flags, names, counts, tuple(consts)
+    if _has_docstring(code):
+        consts[0] = ("docstring",)
+    return code.co_code, code.co_exceptiontable, code.co_flags, names, counts, tuple(consts)
+
+
+def _has_docstring(code: types.CodeType) -> bool:
+    """Whether the first constant is the docstring; before Python 3.14 that place is kept for it."""
+    if sys.version_info >= (3, 14):
+        return bool(code.co_flags & _DOCSTRING_FLAG)
+    return bool(code.co_consts) and isinstance(code.co_consts[0], str)
 
 
 def _constant_shape(constant: object) -> tuple[object, ...]:
