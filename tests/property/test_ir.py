@@ -21,7 +21,7 @@ from quernel.ir.verifier import verify
 from quernel.ir.walk import fold_expression, map_expressions, walk_expressions, with_children
 from quernel.locations import Location
 
-MODERATE = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+MODERATE = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @MODERATE
@@ -94,7 +94,7 @@ def _same(left: Memory, right: Memory) -> bool:
     return left.keys() == right.keys() and all(same_value(value, right[where]) for where, value in left.items())
 
 
-@settings(MODERATE, max_examples=400)
+@settings(MODERATE, max_examples=300)
 @given(modules(plain=True), st.sampled_from([fold, remove_dead_code, optimize]))
 def test_passes_keep_what_a_kernel_writes(module: Module, transform: object) -> None:
     assert callable(transform)
