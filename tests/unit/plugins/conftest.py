@@ -38,9 +38,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def install(place: Path) -> Install:
     """Installs a distribution: `install("name", {"group": {"entry": "module"}}, module="source")`."""
 
-    def make(
-        distribution: str, entries: dict[str, dict[str, str]], version: str = "1.0", **modules: str
-    ) -> None:
+    def make(distribution: str, entries: dict[str, dict[str, str]], version: str = "1.0", **modules: str) -> None:
         folder = place / f"{distribution.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         text = "".join(

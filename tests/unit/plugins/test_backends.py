@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.plugins.conftest import backend_source
 
 from quernel.errors import PluginError
 from quernel.plugins.backends import BackendCatalog
 from quernel.plugins.entries import BACKENDS
-from tests.unit.plugins.conftest import backend_source
 
 
 @pytest.fixture
@@ -97,7 +97,9 @@ def test_the_core_keeps_the_name_of_its_interpreter(install: Any, catalog: Backe
 
 @pytest.mark.parametrize("name", ["cpu", "cuda", "opencl"])
 def test_backend_that_is_not_installed_says_how_to_get_it(name: str, catalog: BackendCatalog) -> None:
-    with pytest.raises(PluginError, match=rf'the backend \'{name}\' is not installed\n  fix: pip install "quernel\[{name}\]"'):
+    with pytest.raises(
+        PluginError, match=rf'the backend \'{name}\' is not installed\n  fix: pip install "quernel\[{name}\]"'
+    ):
         catalog.load(name)
 
 

@@ -149,7 +149,9 @@ def test_pluggy_is_imported_only_where_a_plugin_is_installed(tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_plugin_of_both_groups_is_no_observer_by_its_backend(install: Any, observers: Observers, seen: list[Any]) -> None:
+def test_plugin_of_both_groups_is_no_observer_by_its_backend(
+    install: Any, observers: Observers, seen: list[Any]
+) -> None:
     source = "QUERNEL_PLUGIN_API = 1\ndef quernel_backend(): raise AssertionError('called')\n"
     install("both", {PLUGINS: {"both": "plug_both"}}, plug_both=source)
     observers.compiled(1)

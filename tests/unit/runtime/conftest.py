@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice, Source
 
 from quernel.runtime.devices import Device
 from quernel.runtime.directory import DeviceDirectory, directory
-from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice, Source
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice
 
 import quernel as qn
 from quernel.errors import KernelTypeError, LaunchError, OutOfBoundsError
 from quernel.runtime.casts import cast_array
 from quernel.runtime.devices import Device
 from quernel.runtime.indexing import view_of
-from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice
 
 
 @pytest.fixture(params=["away", "here"])
@@ -63,7 +63,13 @@ def test_view_reads_and_writes_the_elements_that_numpy_would(device: Device, key
 def test_view_has_the_offset_shape_and_strides_of_numpy(shape: tuple[int, ...], data: st.DataObject) -> None:
     host = np.zeros(shape, np.int16)
     key = data.draw(hnp.basic_indices(shape, allow_newaxis=True, allow_ellipsis=True))
-    expected = host[key] if isinstance(host[key], np.ndarray) else host[(*key, ...)] if isinstance(key, tuple) else host[key, ...]
+    expected = (
+        host[key]
+        if isinstance(host[key], np.ndarray)
+        else host[(*key, ...)]
+        if isinstance(key, tuple)
+        else host[key, ...]
+    )
     offset, lengths, strides = view_of(key, host.shape, host.strides)
     assert lengths == expected.shape
     if expected.size:

@@ -5,11 +5,11 @@ import threading
 from typing import Any
 
 import pytest
+from tests.unit.runtime.scripted import ScriptedBackend, Source
 
 from quernel.errors import DeviceError, LaunchError, PluginError
 from quernel.runtime.directory import DeviceDirectory, directory, use
 from quernel.runtime.operations import Unavailable
-from tests.unit.runtime.scripted import ScriptedBackend, Source
 
 CUDA = [("gpu", "GPU A"), ("gpu", "GPU B")]
 OPENCL = [("cpu", "CL CPU"), ("gpu", "CL GPU")]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.unit.runtime.scripted import ScriptedDevice
 
 import quernel as qn
 from quernel.errors import DeviceError
 from quernel.runtime.devices import Device
-from tests.unit.runtime.scripted import ScriptedDevice
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs an operating system that forks")
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice, Variant
 
 import quernel as qn
 from quernel.capabilities import Limits
 from quernel.compiler.artifacts import SlotKind
 from quernel.errors import DeviceError, KernelTypeError, LaunchError, ValidationError
 from quernel.runtime.devices import Device
-from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice, Variant
 
 SCALE = 2
 

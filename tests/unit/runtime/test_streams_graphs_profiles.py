@@ -5,11 +5,11 @@ import threading
 
 import numpy as np
 import pytest
+from tests.unit.runtime.scripted import ScriptedDevice
 
 import quernel as qn
 from quernel.errors import LaunchError
 from quernel.runtime.devices import Device
-from tests.unit.runtime.scripted import ScriptedDevice
 
 
 @qn.kernel

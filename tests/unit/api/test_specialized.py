@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import quernel as qn
+from quernel.dtypes import ArrayType, ScalarType
+from quernel.errors import KernelTypeError
+
+
+@qn.kernel
+def saxpy(a: float, x: qn.Array[qn.f32], y: qn.Array[qn.f32]):
+    i = qn.global_id()
+    y[i] = a * x[i] + y[i]
+
+
+@qn.kernel
+def power(x, n: qn.Const[int] = 2):
+    i = qn.global_id()
+    x[i] = x[i] ** n
+
+
+@qn.kernel
+def copy2(source: qn.Array2[qn.f32], target: qn.Array2[qn.f32]):
+    row, column = qn.global_id()
+    target[row, column] = source[row, column]
+
+
+@qn.kernel
+def by_block(x: qn.Array1[qn.i64]):
+    x[qn.global_id()] = qn.block_id()
+
+
+def test_specialization_shows_ir_source_and_assembly() -> None:
+    made = saxpy.options(device="cpu").specialize()
+    assert "y[i] = fma(f32(a), x[i], y[i])" in made.ir
+    assert made.module.kernel.name == "saxpy"
+    assert "define" in (made.source or "")
+    assert "quernel_entry" in (made.asm or "")
+    assert made.statistics["code_bytes"] > 0
+    assert made.registers is None
+    assert made.spills is None
+    assert [parameter.is_written for parameter in made.header.params] == [False, False, True]
+    assert repr(made) == "<saxpy(a: f64 weak, x: array<f32, 1>, y: array<f32, 1>) for cpu:0>"
+
+
+def test_nothing_is_lowered_before_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = qn.device("cpu")
+    compiler = type(device.operations.target.compiler)
+    monkeypatch.setattr(compiler, "lower", lambda *args: pytest.fail("lowered"))
+    made = saxpy.options(device="cpu").specialize()
+    assert "fma" in made.ir
+
+
+def test_types_constants_and_arguments_all_specialize() -> None:
+    by_type = power.specialize(qn.Array1[qn.f32], n=3)
+    by_argument = power.specialize(np.zeros(4, np.float32), 3)
+    assert by_type.definition.id == by_argument.definition.id
+    assert by_type.definition.specialization.constants == (("n", 3),)
+    assert power.specialize(x=qn.Array[qn.f64]).definition.specialization.parameters == (("x", ArrayType(qn.f64, 1)),)
+    assert saxpy.specialize(a=qn.f32).definition.specialization.parameters[0] == ("a", ScalarType(qn.f32))
+
+
+def test_rank_and_form_are_those_that_the_kernel_can_be_launched_in() -> None:
+    assert copy2.specialize().definition.specialization.block == (8, 32)
+    made = by_block.specialize().definition.specialization
+    assert made.form.value == "grid"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: power.specialize(), "parameter 'x' has no exact type"),
+        (lambda: power.specialize(qn.Array), "is no exact type for parameter 'x'"),
+        (lambda: power.specialize(qn.Array1[qn.f32], n="a"), "Const parameter 'n' is int and got 'a'"),
+        (lambda: power.specialize(qn.Array1[qn.f32], 2, 3), "takes 2 positional arguments but 3"),
+        (lambda: power.specialize(qn.Array1[qn.f32], m=3), "has no parameter 'm'"),
+        (lambda: power.specialize(qn.Array1[qn.f32], x=qn.f32), "two values for 'x'"),
+        (lambda: saxpy.specialize(x=np.zeros(3)), "parameter 'x' is an array of f32 and got one of f64"),
+    ],
+)
+def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(KernelTypeError, match=message):
+        make()
+
+
+def test_writes_are_known_before_and_after_a_launch() -> None:
+    assert saxpy.writes == ("y",)
+    assert copy2.writes == ("target",)
+    with pytest.raises(KernelTypeError, match="parameter 'x' has no exact type"):
+        qn.kernel(power.__wrapped__).writes  # noqa: B018
+    launched = qn.kernel(power.__wrapped__)
+    launched.over(2, device="reference")(np.ones(2))
+    assert launched.writes == ("x",)
+
+
+def test_specializing_for_the_interpreter_has_no_assembly() -> None:
+    made = saxpy.options(device="reference").specialize()
+    assert made.asm is None
+    assert [parameter.name for parameter in made.header.params] == ["a", "x", "y"]
+
+
+def test_failing_kernel_says_why_at_its_line() -> None:
+    @qn.kernel
+    def wrong(x: qn.Array1[qn.f32]):
+        x[0] = nothing  # noqa: F821
+
+    with pytest.raises(qn.errors.QuernelError, match="nothing") as caught:
+        wrong.specialize()
+    assert caught.value.where is not None
+    assert caught.value.where.file == __file__
