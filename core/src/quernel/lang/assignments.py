@@ -32,8 +32,10 @@ def _assign_to(lowering: FunctionLowering, target: ast.expr, value: Value, sourc
         case ast.Name(id=name):
             _bind(lowering, target, name, value, source)
         case ast.Subscript():
+            values, marks = [value], [lowering.mark()]
             where = _target_place(lowering, target)
-            held = as_scalar(lowering, value, source, "what is stored")
+            lowering.loads_before(values, marks, [source])
+            held = as_scalar(lowering, values[0], source, "what is stored")
             assert isinstance(where.type, DType)
             converted = stored(lowering, held, where.type, source)
             lowering.emit(nodes.Store(place=where, value=converted, loc=lowering.where(target)))

@@ -1,7 +1,7 @@
 """Where a live function's source is, read and parsed, and proved to be what Python runs.
 
 The IR comes from the file, the identity of a kernel from the loaded code. Both must speak of the same text, so the file
-is compiled in memory and the function's code object compared with the loaded one, structurally.
+is compiled in memory, and the code object of the function compared with the loaded one by the digest that identity uses.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import ast
 import functools
 import inspect
 import linecache
-import sys
 import types
 from collections.abc import Iterator
 
 import attrs
 
 from quernel.errors import KernelSyntaxError
+from quernel.identity import code_digest
 from quernel.locations import Location
 
 __all__ = ["Source", "read_source"]
@@ -25,7 +25,6 @@ __all__ = ["Source", "read_source"]
 _FUTURE_FLAGS = functools.reduce(
     lambda mask, name: mask | getattr(__future__, name).compiler_flag, __future__.all_feature_names, 0
 )
-_DOCSTRING_FLAG = 0x4000000  # Python 3.14 calls it CO_HAS_DOCSTRING.
 
 
 @attrs.frozen(eq=False)
@@ -102,7 +101,8 @@ def read_source(function: types.FunctionType) -> Source:
         (candidate for candidate in _code_objects(module_code) if candidate.co_qualname == code.co_qualname),
         key=lambda candidate: abs(candidate.co_firstlineno - code.co_firstlineno),
     )
-    match = next((candidate for candidate in found if _shape(candidate) == _shape(code)), None)
+    loaded = code_digest(code)
+    match = next((candidate for candidate in found if code_digest(candidate) == loaded), None)
     storable = match is not None
     if match is None and found and _is_rewritten_by_pytest(function):
         match = found[0]
@@ -129,39 +129,6 @@ def _code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
         current = pending.pop()
         yield current
         pending.extend(constant for constant in current.co_consts if isinstance(constant, types.CodeType))
-
-
-def _shape(code: types.CodeType) -> tuple[object, ...]:
-    """What two code objects share if they are the same code; lines and file apart, and the docstring."""
-    names = code.co_varnames, code.co_names, code.co_freevars, code.co_cellvars
-    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
-    consts = [_constant_shape(constant) for constant in code.co_consts]
-    if _has_docstring(code):
-        consts[0] = ("docstring",)
-    return code.co_code, code.co_exceptiontable, code.co_flags, names, counts, tuple(consts)
-
-
-def _has_docstring(code: types.CodeType) -> bool:
-    """Whether the first constant is the docstring; before Python 3.14 that place is kept for it."""
-    if sys.version_info >= (3, 14):
-        return bool(code.co_flags & _DOCSTRING_FLAG)
-    return bool(code.co_consts) and isinstance(code.co_consts[0], str)
-
-
-def _constant_shape(constant: object) -> tuple[object, ...]:
-    match constant:
-        case types.CodeType():
-            return ("code", constant.co_name, *_shape(constant))
-        case tuple():
-            return ("tuple", *(_constant_shape(item) for item in constant))
-        case frozenset():
-            return ("frozenset", frozenset(_constant_shape(item) for item in constant))
-        case float():
-            return ("float", constant.hex())
-        case complex():
-            return ("complex", constant.real.hex(), constant.imag.hex())
-        case _:
-            return (type(constant).__name__, constant)
 
 
 def _is_rewritten_by_pytest(function: types.FunctionType) -> bool:

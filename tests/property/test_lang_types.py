@@ -1,0 +1,277 @@
+"""Laws of the frontend: type rules, integer arithmetic and comparison, Python's flow and order of evaluation."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.lang.kernels import kernel_of, lowered, run, type_of_argument
+
+from quernel.dtypes import BY_NAME, SCALARS, DType, ScalarType, u64
+from quernel.lang import promotion
+
+TYPES = st.sampled_from(
+    [*(ScalarType(dtype) for dtype in SCALARS), promotion.WEAK_INT, promotion.WEAK_FLOAT],
+)
+INTEGERS = [dtype for dtype in SCALARS if dtype.is_integer]
+
+
+@given(TYPES, TYPES)
+def test_rules_do_not_depend_on_the_order_of_two(a: ScalarType, b: ScalarType) -> None:
+    assert promotion.arithmetic(a, b) == promotion.arithmetic(b, a)
+    assert promotion.bitwise(a, b) == promotion.bitwise(b, a)
+    assert promotion.join(a, b) == promotion.join(b, a)
+
+
+@given(TYPES)
+def test_assigning_one_type_keeps_it(a: ScalarType) -> None:
+    assert promotion.join(a, a) == a
+
+
+@given(TYPES, TYPES, TYPES)
+def test_join_does_not_depend_on_the_order_of_three(a: ScalarType, b: ScalarType, c: ScalarType) -> None:
+    if u64 in (a.dtype, b.dtype, c.dtype):
+        return
+
+    def both(x: ScalarType | None, y: ScalarType | None) -> ScalarType | None:
+        return promotion.join(x, y) if x is not None and y is not None else None
+
+    orders = {both(both(a, b), c), both(a, both(b, c)), both(both(a, c), b)}
+    assert len(orders - {None}) <= 1
+
+
+@given(TYPES, TYPES)
+def test_weak_types_never_change_what_they_meet_but_by_kind(a: ScalarType, b: ScalarType) -> None:
+    found = promotion.arithmetic(a, b)
+    if found is None or a.weak or not b.weak:
+        return
+    assert isinstance(a.dtype, DType)
+    assert isinstance(b.dtype, DType)
+    if b.dtype.is_integer or a.dtype.is_float:
+        assert found.dtype is promotion.widened(a.dtype)
+
+
+@given(st.sampled_from(INTEGERS), st.sampled_from(INTEGERS))
+def test_comparison_type_holds_every_value_of_both(a: DType, b: DType) -> None:
+    found = promotion.holding_both(a, b)
+    if found is None:
+        assert u64 in (a, b)
+        assert a.is_signed or b.is_signed
+    else:
+        assert found.min <= min(a.min, b.min)
+        assert found.max >= max(a.max, b.max)
+
+
+@functools.cache
+def _binary_kernel(symbol: str, left: str, right: str, out: str) -> types.FunctionType:
+    return kernel_of(f"def kernel(out, a, b):\n    for k in range(len(a)):\n        out[k] = a[k] {symbol} b[k]\n")
+
+
+def _values(dtype: DType) -> st.SearchStrategy[int]:
+    edges = [dtype.min, dtype.min + 1, -1, 0, 1, 2, dtype.max - 1, dtype.max]
+    return st.sampled_from([value for value in edges if dtype.min <= value <= dtype.max]) | st.integers(
+        dtype.min, dtype.max
+    )
+
+
+def _applied(symbol: str, a: DType, b: DType, pairs: list[tuple[int, int]], out: DType) -> list[Any]:
+    left = np.array([pair[0] for pair in pairs], a.numpy)
+    right = np.array([pair[1] for pair in pairs], b.numpy)
+    result = np.zeros(len(pairs), out.numpy)
+    run(_binary_kernel(symbol, a.name, b.name, out.name), 1, result, left, right)
+    return list(result.tolist())
+
+
+ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": lambda a, b: a // b if b else 0,
+    "%": lambda a, b: a % b if b else 0,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+}
+COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_integer_arithmetic_is_pythons_modulo_the_width_of_the_promoted_type(data: st.DataObject) -> None:
+    a = data.draw(st.sampled_from(INTEGERS))
+    b = data.draw(st.sampled_from(INTEGERS))
+    symbol = data.draw(st.sampled_from(sorted(ARITHMETIC)))
+    rule = promotion.bitwise if symbol in "&|^" else promotion.arithmetic
+    promoted = rule(ScalarType(a), ScalarType(b))
+    if promoted is None:
+        return
+    pairs = data.draw(st.lists(st.tuples(_values(a), _values(b)), min_size=1, max_size=8))
+    assert isinstance(promoted.dtype, DType)
+
+    found = _applied(symbol, a, b, pairs, promoted.dtype)
+
+    assert found == [promoted.dtype(ARITHMETIC[symbol](*pair)).item() for pair in pairs]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_integer_comparison_is_mathematical(data: st.DataObject) -> None:
+    a = data.draw(st.sampled_from(INTEGERS))
+    b = data.draw(st.sampled_from(INTEGERS))
+    symbol = data.draw(st.sampled_from(sorted(COMPARISONS)))
+    pairs = data.draw(st.lists(st.tuples(_values(a), _values(b)), min_size=1, max_size=8))
+
+    assert _applied(symbol, a, b, pairs, BY_NAME["bool"]) == [COMPARISONS[symbol](*pair) for pair in pairs]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(INTEGERS), st.integers(-(2**66), 2**66), st.sampled_from(sorted(COMPARISONS)), st.data())
+def test_comparison_with_a_constant_is_mathematical(dtype: DType, known: int, symbol: str, data: st.DataObject) -> None:
+    value = data.draw(_values(dtype))
+    out = np.zeros(2, np.bool_)
+
+    run(
+        kernel_of(f"def kernel(out, a):\n    out[0] = a[0] {symbol} {known}\n    out[1] = {known} {symbol} a[0]\n"),
+        1,
+        out,
+        np.array([value], dtype.numpy),
+    )
+
+    assert out.tolist() == [COMPARISONS[symbol](value, known), COMPARISONS[symbol](known, value)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(INTEGERS), st.sampled_from(INTEGERS), st.data())
+def test_shift_takes_its_count_by_value(a: DType, b: DType, data: st.DataObject) -> None:
+    value, count = data.draw(_values(a)), data.draw(_values(b))
+    promoted = promotion.widened(a)
+    steps = min(max(count, 0), 64)
+
+    assert _applied("<<", a, b, [(value, count)], promoted) == [promoted(value << steps).item()]
+    assert _applied(">>", a, b, [(value, count)], promoted) == [value >> steps]
+
+
+# --- whole programs ---------------------------------------------------------------------------------------------------
+
+NAMES = ["p", "q", "r"]
+LEAVES = st.sampled_from([*NAMES, "0", "1", "-2", "3", "a[0]", "a[3]"])
+
+
+def _extended(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    pair = st.tuples(inner, inner)
+    triple = st.tuples(inner, inner, inner)
+    return st.one_of(
+        pair.map("({0[0]} + {0[1]})".format),
+        pair.map("({0[0]} - {0[1]})".format),
+        pair.map("({0[0]} * {0[1]} % 97)".format),
+        inner.map("({0} // 3)".format),
+        inner.map("abs({0})".format),
+        pair.map("min({0[0]}, {0[1]})".format),
+        inner.map("a[{0} % 4]".format),
+        inner.map("bump(a, {0})".format),
+        triple.map("({0[0]} if {0[1]} < {0[2]} else {0[1]})".format),
+        pair.map("({0[0]} and {0[1]})".format),
+        pair.map("({0[0]} or {0[1]})".format),
+    )
+
+
+EXPRESSIONS = st.recursive(LEAVES, _extended, max_leaves=6)
+CONDITIONS = st.recursive(
+    st.one_of(
+        st.tuples(EXPRESSIONS, st.sampled_from(sorted(COMPARISONS)), EXPRESSIONS).map(" ".join),
+        st.tuples(EXPRESSIONS, EXPRESSIONS, EXPRESSIONS).map("{0[0]} < {0[1]} <= {0[2]}".format),
+        EXPRESSIONS,
+    ),
+    lambda inner: st.one_of(
+        inner.map("(not ({0}))".format),
+        st.tuples(inner, inner).map("(({0[0]}) and ({0[1]}))".format),
+        st.tuples(inner, inner).map("(({0[0]}) or ({0[1]}))".format),
+    ),
+    max_leaves=3,
+)
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return ["    " + line for line in lines]
+
+
+def _statements(depth: int, in_loop: bool) -> st.SearchStrategy[list[str]]:
+    name = st.sampled_from(NAMES)
+    simple = [
+        st.tuples(name, EXPRESSIONS).map(lambda t: [f"{t[0]} = {t[1]}"]),
+        st.tuples(name, EXPRESSIONS).map(lambda t: [f"{t[0]} += {t[1]} % 5"]),
+        st.tuples(EXPRESSIONS, EXPRESSIONS).map(lambda t: [f"p, q = {t[0]}, {t[1]}"]),
+        st.tuples(EXPRESSIONS, EXPRESSIONS).map(lambda t: [f"a[{t[0]} % 4] = {t[1]}"]),
+        st.tuples(EXPRESSIONS, EXPRESSIONS).map(lambda t: [f"a[{t[0]} % 4] += {t[1]}"]),
+        st.just(["a[1], a[2] = a[2], a[1]"]),
+    ]
+    if in_loop:
+        simple += [
+            CONDITIONS.map(lambda c: [f"if {c}:", "    break"]),
+            CONDITIONS.map(lambda c: [f"if {c}:", "    continue"]),
+            CONDITIONS.map(lambda c: [f"if {c}:", "    return"]),
+        ]
+    if depth == 0:
+        return st.one_of(simple)
+    inner = _bodies(depth - 1, in_loop)
+    loop = _bodies(depth - 1, True)
+    return st.one_of(
+        *simple,
+        st.tuples(CONDITIONS, inner, CONDITIONS, inner, inner).map(
+            lambda t: [f"if {t[0]}:", *_indented(t[1]), f"elif {t[2]}:", *_indented(t[3]), "else:", *_indented(t[4])]
+        ),
+        st.tuples(EXPRESSIONS, loop).map(lambda t: [f"for k in range({t[0]} % 4):", "    p += k", *_indented(t[1])]),
+        st.tuples(CONDITIONS, loop).map(
+            lambda t: [f"m{depth} = 4", f"while m{depth} > 0 and ({t[0]}):", f"    m{depth} -= 1", *_indented(t[1])]
+        ),
+    )
+
+
+def _bodies(depth: int, in_loop: bool) -> st.SearchStrategy[list[str]]:
+    return st.lists(_statements(depth, in_loop), min_size=1, max_size=3).map(
+        lambda parts: list(itertools.chain(*parts))
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(_bodies(2, False))
+def test_program_of_integers_does_what_python_does(body: list[str]) -> None:
+    lines = ["p, q, r = n, 2, -1", *body, "a[4] = p", "a[5] = q", "a[6] = r"]
+    text = (
+        "@qn.func\ndef bump(a, v):\n    a[v % 4] = (a[v % 4] + 1) % 50\n    return a[v % 4]\n\n"
+        + "def kernel(a, n):\n"
+        + "\n".join(_indented(lines))
+        + "\n"
+    )
+    kernel = kernel_of(text)
+    expected = [1, 2, 3, 4, 0, 0, 0]
+    found = np.array(expected)
+
+    kernel(expected, 5)
+    run(kernel, 1, found, 5)
+
+    assert found.tolist() == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(_bodies(2, False))
+def test_expanding_twice_gives_equal_ir(body: list[str]) -> None:
+    text = "def bump(a, v):\n    return v\nbump = qn.func(bump)\ndef kernel(a, n):\n    p, q, r = n, 2, -1\n"
+    kernel = kernel_of(text + "\n".join(_indented(body)) + "\n")
+    parameters = {"a": type_of_argument(np.zeros(7, np.int64)), "n": type_of_argument(1)}
+
+    assert lowered(kernel, **parameters).module == lowered(kernel, **parameters).module
