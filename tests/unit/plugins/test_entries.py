@@ -12,7 +12,7 @@ from quernel.plugins.entries import BACKENDS, PLUGINS, installed_entries
 
 
 def found(group: str, path: Path) -> list[tuple[str, str, str, str]]:
-    return [(e.name, e.module, e.distribution, e.version) for e in installed_entries(group, [str(path)])]
+    return [(e.name, e.module, e.distribution, e.version) for e in installed_entries(group, [str(path)], anew=True)]
 
 
 def test_entries_are_found_by_group_and_sorted(install: Any, place: Path) -> None:
@@ -38,7 +38,7 @@ def test_first_distribution_of_a_name_on_the_path_counts(install: Any, place: Pa
     folder = shadow / "dup-2.0.dist-info"
     folder.mkdir(parents=True)
     (folder / "entry_points.txt").write_text(f"[{BACKENDS}]\ntwo = plug_two\n")
-    names = [entry.name for entry in installed_entries(BACKENDS, [str(place), str(shadow)])]
+    names = [entry.name for entry in installed_entries(BACKENDS, [str(place), str(shadow)], anew=True)]
     assert names == ["one"]
 
 
@@ -87,3 +87,11 @@ def test_missing_and_unreadable_places_are_passed_over(tmp_path: Path, install: 
     install("good", {BACKENDS: {"good": "plug_good"}})
     names = [entry.name for entry in installed_entries(BACKENDS, [str(tmp_path / "nowhere"), str(place)])]
     assert names == ["good"]
+
+
+def test_what_was_found_on_a_path_is_used_again_until_asked_anew(install: Any, place: Path) -> None:
+    path = [str(place), "marker"]
+    assert installed_entries(BACKENDS, path) == ()
+    install("late", {BACKENDS: {"late": "plug_late"}})
+    assert installed_entries(BACKENDS, path) == ()
+    assert [entry.name for entry in installed_entries(BACKENDS, path, anew=True)] == ["late"]

@@ -23,6 +23,9 @@ from quernel.identity import BuildId
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory, Unavailable
 
 
+NO_DRIVER = Unavailable("no driver", "install it")
+
+
 @attrs.frozen
 class Variant:
     aligned16: bool
@@ -162,16 +165,16 @@ class ScriptedBackend(Backend):
     def __init__(
         self,
         name: str,
-        devices: list[tuple[str, str]] | Unavailable = Unavailable("no driver", "install it"),
+        devices: list[tuple[str, str]] | Unavailable = NO_DRIVER,
         *,
-        limits: Limits = Limits(),
+        limits: Limits | None = None,
         targets: tuple[str, ...] = (),
         host_accessible: bool = False,
         broken: bool = False,
     ) -> None:
         self.name = name
         self._devices = devices
-        self._limits = limits
+        self._limits = limits if limits is not None else Limits()
         self._targets = targets
         self._host_accessible = host_accessible
         self._broken = broken

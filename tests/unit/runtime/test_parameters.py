@@ -33,7 +33,7 @@ def test_annotation_declares_a_type(annotation: Any, declared: Any) -> None:
 
 @pytest.mark.parametrize("annotation", [str, np.ndarray, "f32", [1], None, object()])
 def test_annotation_that_is_no_type_is_refused(annotation: Any) -> None:
-    with pytest.raises(KernelTypeError, match="parameter 'x' is annotated .*, which is no parameter type"):
+    with pytest.raises(KernelTypeError, match=r"parameter 'x' is annotated .*, which is no parameter type"):
         declared_type("x", annotation)
 
 

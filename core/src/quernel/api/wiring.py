@@ -38,9 +38,11 @@ class _InstalledBackends:
 
 @cache
 def connect() -> None:
-    """Makes the process's directory look at installed backends, and compilations reach installed observers."""
+    """Makes the process's directory look at installed backends, and stores and compilations at installed observers."""
     from quernel.runtime.directory import directory
     from quernel.runtime.loading import observe_compilations
+    from quernel.store.compilation import layers_from
 
     directory.use_source(_InstalledBackends())
     observe_compilations(observers)
+    layers_from(lambda environment: observers().store_layers(environment))

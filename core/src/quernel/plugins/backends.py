@@ -91,7 +91,7 @@ class BackendCatalog:
     def infos(self) -> tuple[BackendInfo, ...]:
         """Every installed entry, the broken ones with their reason, sorted by name. Imports them all, isolated."""
         with self._lock:
-            self._scanned = None
+            self._scan(anew=True)
             infos = []
             owners: dict[str, PluginEntry] = {}
             for entry in self._scan():
@@ -106,18 +106,17 @@ class BackendCatalog:
                 infos.append(BackendInfo(entry.name, entry.distribution, entry.version, not reason, reason, fix))
             return tuple(infos)
 
-    def _scan(self) -> tuple[PluginEntry, ...]:
+    def _scan(self, *, anew: bool = False) -> tuple[PluginEntry, ...]:
         places = tuple(sys.path if self._path is None else self._path)
-        if places != self._scanned:
-            self._entries = installed_entries(BACKENDS, places)
+        if anew or places != self._scanned:
+            self._entries = installed_entries(BACKENDS, places, anew=anew)
             self._scanned = places
         return self._entries
 
     def _entries_of(self, name: str) -> list[PluginEntry]:
         found = [entry for entry in self._scan() if entry.name == name]
         if not found:  # perhaps installed since, by this very process or a notebook's `%pip`
-            self._scanned = None
-            found = [entry for entry in self._scan() if entry.name == name]
+            found = [entry for entry in self._scan(anew=True) if entry.name == name]
         return found
 
     def _claim(self, entry: PluginEntry) -> _Claim:

@@ -46,14 +46,25 @@ class PluginEntry:
         return f"{self.distribution} {self.version}".strip()
 
 
-def installed_entries(group: str, path: Iterable[str] | None = None) -> tuple[PluginEntry, ...]:
+_last_scan: tuple[tuple[str, ...], list[tuple[str, str, str]]] = ((), [])
+"""The path and what was found on it, as the groups are asked for one after the other."""
+
+
+def installed_entries(group: str, path: Iterable[str] | None = None, *, anew: bool = False) -> tuple[PluginEntry, ...]:
     """The entries of a group in the distributions on `path` (default: `sys.path`), sorted by name and distribution.
 
-    Of two distributions of one name the first on the path counts, as for imports. Damaged metadata is passed over.
+    Of two distributions of one name the first on the path counts, as for imports. Damaged metadata is passed over. What
+    was found for the same path before is used again, unless `anew`.
     """
+    global _last_scan
+    places = tuple(sys.path if path is None else path)
+    scanned, metadata = _last_scan
+    if anew or scanned != places:
+        metadata = list(_metadata(list(places)))
+        _last_scan = (places, metadata)
     seen: set[str] = set()
     found: list[PluginEntry] = []
-    for distribution, version, text in _metadata(list(sys.path if path is None else path)):
+    for distribution, version, text in metadata:
         normalized = re.sub(r"[-_.]+", "-", distribution).lower()
         if normalized in seen:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from quernel import settings
@@ -13,8 +13,17 @@ from quernel.store.names import StoredArtifact, StoreNames
 
 if TYPE_CHECKING:
     from quernel.identity import IrKey, KernelCacheKey, SourceDigest
+    from quernel.store.layers import ReadOnlyLayer
 
-__all__ = ["compilation_store", "store_compiled"]
+__all__ = ["compilation_store", "layers_from", "store_compiled"]
+
+_layers_of: Callable[[Environment], Sequence[ReadOnlyLayer]] | None = None
+
+
+def layers_from(source: Callable[[Environment], Sequence[ReadOnlyLayer]] | None) -> None:
+    """Puts the layers that `source(environment)` gives below each store that is opened from now on."""
+    global _layers_of
+    _layers_of = source
 
 
 def compilation_store(
@@ -34,7 +43,7 @@ def compilation_store(
     names = StoreNames(backend, artifact_format, fingerprint)
 
     def opened() -> ArtifactStore:
-        store = ArtifactStore(where, names)
+        store = ArtifactStore(where, names, layers=() if _layers_of is None else _layers_of(where))
         store.open()
         return store
 
