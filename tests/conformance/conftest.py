@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import quernel as qn
@@ -18,10 +16,3 @@ def _names() -> list[str]:
 @pytest.fixture(scope="session", params=_names())
 def device(request: pytest.FixtureRequest) -> qn.Device:
     return qn.device(request.param)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keeps what is compiled here out of the user's store, and finds nothing there."""
-    with qn.environment(tmp_path_factory.mktemp("store")):
-        yield
