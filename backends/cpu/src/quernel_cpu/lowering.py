@@ -19,6 +19,7 @@ from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.bodies import emit_function
 from quernel_cpu.emission.functions import DeviceFunction, device_functions, passes_private_arrays
+from quernel_cpu.emission.independence import array_stored_last
 from quernel_cpu.emission.segments import Launch, LoopSegments, Segment, SegmentEmitter, count_up
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import scalar
@@ -71,7 +72,8 @@ def _lower_kernel(
     code = Code()
     group = unit.metadata("")
     mark = f", !llvm.access.group {group}"
-    scalars, arrays = _load_parameters(unit, code, kernel.params, slots, variant, mark)
+    marks = _array_marks(unit, kernel, functions, mark)
+    scalars, arrays = _load_parameters(unit, code, kernel.params, slots, variant, marks)
     segment = Segment(
         kernel=kernel,
         body=kernel.body,
@@ -84,13 +86,24 @@ def _lower_kernel(
     return unit, mark
 
 
+def _array_marks(unit: Unit, kernel: Kernel, functions: dict[str, DeviceFunction], mark: str) -> dict[str, str]:
+    """What accesses to each array parameter carry."""
+    names = [param.name for param in kernel.params if isinstance(param.type, ArrayType)]
+    stored = array_stored_last(kernel.body, functions)
+    if stored is None:
+        return dict.fromkeys(names, mark)
+    domain = unit.metadata("self")
+    scopes = unit.metadata(unit.metadata(f"self, {domain}"))
+    return {name: f"{mark}, !{'alias.scope' if name == stored else 'noalias'} {scopes}" for name in names}
+
+
 def _load_parameters(
     unit: Unit,
     code: Code,
     params: tuple[Parameter, ...],
     slots: tuple[Slot, ...],
     variant: CpuVariant,
-    mark: str,
+    marks: dict[str, str],
 ) -> tuple[dict[str, str], dict[str, ArrayOperands]]:
     """The scalar parameters and the arrays that the slots hold, read once at the start of the entry point."""
     arithmetic = Arithmetic(unit, code, fast_math=False)
@@ -122,7 +135,7 @@ def _load_parameters(
                 pointer=pointers.get(number, "null"),
                 shape=shapes.get(number, {}),
                 strides=own_strides,
-                metadata=mark,
+                metadata=marks[param.name],
             )
     return scalars, arrays
 

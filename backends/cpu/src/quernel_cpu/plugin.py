@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from typing import TYPE_CHECKING, Final
 
 from quernel.runtime.operations import Backend, DeviceInfo, Health, Unavailable
@@ -28,7 +27,7 @@ class CpuBackend(Backend):
         from quernel_cpu.pool import available_threads
 
         threads = str(available_threads())
-        details = (("architecture", platform.machine()), ("threads", threads))
+        details = (("architecture", _architecture()), ("threads", threads))
         return (DeviceInfo(self.name, 0, _processor_name(), "cpu", "", _memory_bytes(), details),)
 
     def target_info(self, target: str) -> TargetInfo:
@@ -84,6 +83,14 @@ def quernel_backend() -> Backend:
     return CpuBackend()
 
 
+def _architecture() -> str:
+    if hasattr(os, "uname"):
+        return os.uname().machine
+    import platform
+
+    return platform.machine()
+
+
 def _processor_name() -> str:
     """The processor as its maker calls it, where the system tells."""
     try:
@@ -93,6 +100,8 @@ def _processor_name() -> str:
                     return line.partition(":")[2].strip()
     except OSError:
         pass
+    import platform
+
     return platform.processor() or platform.machine() or "CPU"
 
 

@@ -33,15 +33,22 @@ class ArrayOperands:
 def element_address(code: Code, array: ArrayOperands, indices: tuple[str, ...]) -> str:
     """The address of an element.
 
-    Its offset cannot overflow unless an index is out of bounds, which is undefined, so the arithmetic says `nsw`.
+    Its offset cannot overflow unless an index is out of bounds, which is undefined, so the arithmetic says `nsw`. The
+    last axis is added by an address computation of its own: LLVM then sees that neighbours in a row share what is
+    before it, and that what one thread reads right of it is what the next one reads in its own place.
     """
-    offset = ""
+    address, offset = array.pointer, ""
+    llvm = memory_type(array.element)
     for axis, index in enumerate(indices):
         if index == "0":
             continue
         stride = array.strides[axis]
         term = index if stride == "1" else code.value(f"mul nsw i64 {index}, {stride}")
-        offset = code.value(f"add nsw i64 {offset}, {term}") if offset else term
+        if offset and axis == len(indices) - 1:
+            address = code.value(f"getelementptr inbounds {llvm}, ptr {address}, i64 {offset}")
+            offset = term
+        else:
+            offset = code.value(f"add nsw i64 {offset}, {term}") if offset else term
     if not offset:
-        return array.pointer
-    return code.value(f"getelementptr inbounds {memory_type(array.element)}, ptr {array.pointer}, i64 {offset}")
+        return address
+    return code.value(f"getelementptr inbounds {llvm}, ptr {address}, i64 {offset}")

@@ -109,15 +109,17 @@ class LoopSegments:
         code.do(f"store i64 {following}, ptr {slots[-1]}")
 
     def _row(self, segment: Segment, outer: tuple[str, ...], first: str, end: str) -> None:
+        """A part of a row. The loop counts the last axis's `global_id` itself, which keeps addresses simple."""
         code, start = self._code, segment.launch.start
+        fixed = {(IndexKind.GLOBAL_DIM, axis): extent for axis, extent in enumerate(segment.launch.extent)}
+        fixed |= {
+            (IndexKind.GLOBAL_ID, axis): code.value(f"add nsw i64 {start[axis]}, {point}")
+            for axis, point in enumerate(outer)
+        }
+        first, end = (code.value(f"add nsw i64 {start[-1]}, {column}") for column in (first, end))
 
-        def thread(column: str, done: str) -> None:
-            indices = {
-                (IndexKind.GLOBAL_ID, axis): code.value(f"add i64 {start[axis]}, {point}")
-                for axis, point in enumerate((*outer, column))
-            }
-            indices |= {(IndexKind.GLOBAL_DIM, axis): extent for axis, extent in enumerate(segment.launch.extent)}
-            self._thread(segment, indices, done)
+        def thread(index: str, done: str) -> None:
+            self._thread(segment, fixed | {(IndexKind.GLOBAL_ID, len(outer)): index}, done)
 
         self._threads(first, end, thread)
 

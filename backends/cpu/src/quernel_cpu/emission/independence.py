@@ -1,0 +1,76 @@
+"""Which array a kernel's threads write, each once and as its last access, so that writing it disturbs no read.
+
+Arrays may alias. But where every thread reads first and then stores once, a store can only meet a read of another
+thread, which is undefined in the language, or an earlier read of its own, whose value it depends on. So LLVM may be
+told that those reads and that store do not alias: it then keeps what neighbouring threads read in registers (each row
+of a 3 by 3 filter is loaded once, not three times) and takes reads that all threads share out of the loop.
+"""
+
+from __future__ import annotations
+
+from quernel.ir.nodes import ArrayRef, Call, For, If, Load, Loop, RootKind, Stmt, Store
+from quernel.ir.walk import bodies, expressions_of, walk_expressions, walk_statements
+from quernel_cpu.emission.functions import DeviceFunction
+
+__all__ = ["array_stored_last"]
+
+
+def array_stored_last(body: tuple[Stmt, ...], functions: dict[str, DeviceFunction]) -> str | None:
+    """The one array parameter that is stored to, at most once in each thread and after all reads, or `None`."""
+    stores = [
+        stmt.place.root.name
+        for stmt in walk_statements(body)
+        if isinstance(stmt, Store) and stmt.place.root.kind is RootKind.PARAM
+    ]
+    if len(set(stores)) != 1 or _accesses_after_store(body, functions, False) is None:
+        return None
+    return stores[0]
+
+
+def _accesses_after_store(
+    body: tuple[Stmt, ...], functions: dict[str, DeviceFunction], has_stored: bool
+) -> bool | None:
+    """Whether the thread may have stored when `body` ends; `None` if it reads or stores again afterwards."""
+    for stmt in body:
+        if has_stored and _reads(stmt, functions):
+            return None
+        match stmt:
+            case Store() if stmt.place.root.kind is RootKind.PARAM:
+                if has_stored:
+                    return None
+                has_stored = True
+            case Call() if _writes(stmt, functions):
+                return None
+            case If():
+                ends = [_accesses_after_store(inner, functions, has_stored) for inner in bodies(stmt)]
+                if None in ends:
+                    return None
+                has_stored = any(ends)
+            case For() | Loop():
+                before = _accesses_after_store(stmt.body, functions, has_stored)
+                if before is None or before != has_stored:
+                    return None
+            case _:
+                pass
+    return has_stored
+
+
+def _reads(stmt: Stmt, functions: dict[str, DeviceFunction]) -> bool:
+    """Whether the statement itself, without its bodies, reads an array parameter."""
+    if isinstance(stmt, Call) and any(use.is_read for use in functions[stmt.function].uses.arrays):
+        return True
+    return any(
+        isinstance(expr, Load) and expr.place.root.kind is RootKind.PARAM
+        for outermost in expressions_of(stmt)
+        for expr in walk_expressions(outermost)
+    )
+
+
+def _writes(call: Call, functions: dict[str, DeviceFunction]) -> bool:
+    callee = functions[call.function]
+    return any(
+        isinstance(argument, ArrayRef)
+        and argument.root.kind is RootKind.PARAM
+        and callee.uses.array(param.name).is_written
+        for param, argument in zip(callee.function.params, call.arguments, strict=True)
+    )
