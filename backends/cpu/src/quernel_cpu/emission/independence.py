@@ -8,7 +8,7 @@ of a 3 by 3 filter is loaded once, not three times) and takes reads that all thr
 
 from __future__ import annotations
 
-from quernel.ir.nodes import ArrayRef, Call, For, If, Load, Loop, RootKind, Stmt, Store
+from quernel.ir.nodes import ArrayRef, Atomic, Call, For, If, Load, Loop, RootKind, Stmt, Store
 from quernel.ir.walk import bodies, expressions_of, walk_expressions, walk_statements
 from quernel_cpu.emission.functions import DeviceFunction
 
@@ -39,6 +39,8 @@ def _accesses_after_store(
                 if has_stored:
                     return None
                 has_stored = True
+            case Atomic():
+                return None
             case Call() if _writes(stmt, functions):
                 return None
             case If():
