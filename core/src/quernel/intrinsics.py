@@ -6,17 +6,18 @@ that a device function is an ordinary Python function too; what needs a thread r
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import functools
 import math
 import types
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 
 from quernel import geometry
-from quernel.dtypes import DType, dtype_of
+from quernel.dtypes import Array, Array1, Array2, Array3, Array4, ArrayType, DType, dtype_of
 from quernel.errors import KernelTypeError, LaunchError
 
 __all__ = [
@@ -159,6 +160,8 @@ def _bitcast(x: Any, dtype: Any) -> Any:
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
+    from fractions import Fraction  # a warm start does without it
+
     result = np.result_type(*(x if isinstance(x, np.generic) else float(x) for x in (a, b, c)))
     narrow = any(isinstance(x, np.generic) for x in (a, b, c)) and result != np.float64
     x, y, z = float(a), float(b), float(c)
@@ -311,6 +314,49 @@ class DeviceFunction:
 
     def __reduce__(self) -> str:
         return self.__quernel_function__.__qualname__
+
+    def __quernel_identity__(self) -> object:
+        return ("func", tuple((name, str(declared)) for name, declared in self.declared.items()))
+
+    @functools.cached_property
+    def declared(self) -> dict[str, DType | ArrayType]:
+        """What the annotations of its parameters declare. Python's own `bool`, `int` and `float` declare nothing.
+
+        An annotation that `from __future__ import annotations` left as text is read in the scope of the function.
+        """
+        found = {}
+        for name, annotation in self.__quernel_function__.__annotations__.items():
+            declared = _declared(self.__quernel_function__, annotation)
+            if declared is not None and name != "return":
+                found[name] = declared
+        return found
+
+
+def _declared(function: types.FunctionType, annotation: Any) -> DType | ArrayType | None:
+    if isinstance(annotation, str):
+        annotation = _read_annotation(function, annotation)
+    if isinstance(annotation, DType | ArrayType):
+        return annotation
+    if annotation in (Array, Array1, Array2, Array3, Array4):
+        return ArrayType(None, annotation.ndim)
+    if annotation is None or annotation in (bool, int, float):
+        return None
+    try:
+        return dtype_of(annotation)
+    except KernelTypeError:
+        return None
+
+
+def _read_annotation(function: types.FunctionType, text: str) -> Any:
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    enclosing = {}
+    for name, cell in cells:
+        with contextlib.suppress(ValueError):
+            enclosing[name] = cell.cell_contents
+    try:
+        return eval(text, {**vars(builtins), **function.__globals__}, enclosing)
+    except Exception:  # An annotation may be any text; one that cannot be read declares nothing.
+        return None
 
 
 def func(function: types.FunctionType) -> DeviceFunction:

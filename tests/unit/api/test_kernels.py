@@ -172,6 +172,13 @@ def test_kernel_pickles_by_name_with_its_settings() -> None:
     assert pickle.loads(pickle.dumps(Holder.inner)) is Holder.inner
 
 
+def test_kernel_with_a_device_pickles_its_name() -> None:
+    again = pickle.loads(pickle.dumps(scale.options(device=qn.device("reference"))))
+    assert again._launchable.device == "reference:0"
+    with pytest.raises(TypeError, match="a device does not pickle; pass its name 'reference:0'"):
+        pickle.dumps(qn.device("reference"))
+
+
 def test_kernel_that_cannot_be_imported_does_not_pickle() -> None:
     @qn.kernel
     def local(x):

@@ -22,7 +22,6 @@ from quernel.geometry import Geometry
 from quernel.identity import BuildId
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory, Unavailable
 
-
 NO_DRIVER = Unavailable("no driver", "install it")
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 
@@ -78,3 +81,29 @@ def test_large_launch_on_all_cores_works_in_the_child() -> None:
         assert x.min() == x.max() == 64
 
     in_child(work)
+
+
+def test_fork_while_a_device_is_being_opened_does_not_hang_the_child() -> None:
+    directory = importlib.import_module("quernel.runtime.directory").directory
+    name = qn.device("reference").name
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with directory._lock:
+            entered.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    entered.wait(30)
+
+    def work() -> None:
+        signal.alarm(20)
+        directory.forget(qn.device(name))
+        assert qn.device(name + "").name == name
+
+    try:
+        in_child(work)
+    finally:
+        leave.set()
+        thread.join()

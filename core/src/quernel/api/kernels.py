@@ -154,7 +154,13 @@ class Kernel:
             raise LaunchError(
                 f"kernel {name} does not pickle: it cannot be imported by name", fix="define it at the top of a module"
             )
-        return _imported, (module, name, dict(self._settings))
+        settings = dict(self._settings)
+        if "device" in settings:
+            from quernel.runtime.devices import Device
+
+            device = settings["device"]
+            settings["device"] = device.name if isinstance(device, Device) else device
+        return _imported, (module, name, settings)
 
     def _with(self, settings: dict[str, Any]) -> Kernel:
         old = self._launchable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,10 @@ def catalog() -> BackendCatalog:
     """The installed backends."""
     from quernel.plugins.backends import BackendCatalog
 
-    return BackendCatalog()
+    made = BackendCatalog()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=made.renew_after_fork)
+    return made
 
 
 @cache
@@ -25,7 +29,10 @@ def observers() -> Observers:
     """The installed observers and store layers."""
     from quernel.plugins.observers import Observers
 
-    return Observers()
+    made = Observers()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=made.renew_after_fork)
+    return made
 
 
 class _InstalledBackends:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import attrs
 
 if TYPE_CHECKING:
+    import logging
+
     from quernel.capabilities import TargetInfo
     from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
     from quernel.compiler.definition import KernelDefinition

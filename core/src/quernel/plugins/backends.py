@@ -106,6 +106,10 @@ class BackendCatalog:
                 infos.append(BackendInfo(entry.name, entry.distribution, entry.version, not reason, reason, fix))
             return tuple(infos)
 
+    def renew_after_fork(self) -> None:
+        """In the child of a fork: the lock may have been held by a thread that is not there."""
+        self._lock = threading.RLock()
+
     def _scan(self, *, anew: bool = False) -> tuple[PluginEntry, ...]:
         places = tuple(sys.path if self._path is None else self._path)
         if anew or places != self._scanned:

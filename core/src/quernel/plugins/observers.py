@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING, Any, final
 
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from quernel.plugins.hooks import ObserverManager
 
 __all__ = ["Observers"]
-
-_log = logging.getLogger(__name__)
 
 
 @final
@@ -53,6 +50,10 @@ class Observers:
         """Every installed observer, the broken and switched-off ones with their reason, sorted by name."""
         self._load()
         return tuple(self._infos)
+
+    def renew_after_fork(self) -> None:
+        """In the child of a fork: the lock may have been held by a thread that is not there."""
+        self._lock = threading.Lock()
 
     def _call(self, hook: str, arguments: dict[str, object]) -> list[Any]:
         manager = self._load()
@@ -98,7 +99,7 @@ class Observers:
                 fix = (isinstance(error, PluginError) and error.fix) or f"mend or uninstall {entry.distribution}"
                 if not isinstance(error, PluginError) and manager.has_plugin(entry.name):
                     manager.unregister(name=entry.name)
-                _log.warning("plugin %s of %s is not used: %s", entry.name, entry.origin, reason)
+                _warn("plugin %s of %s is not used: %s", entry.name, entry.origin, reason)
             self._infos.append(BackendInfo(entry.name, entry.distribution, entry.version, not reason, reason, fix))
         return manager
 
@@ -107,9 +108,15 @@ class Observers:
             if not manager.has_plugin(name):  # another thread was faster
                 return
             manager.unregister(name=name)
-        _log.warning("plugin %s is switched off: %s raised %s: %s", name, hook, type(error).__name__, error)
+        _warn("plugin %s is switched off: %s raised %s: %s", name, hook, type(error).__name__, error)
         reason = f"switched off: {hook} raised {type(error).__name__}: {error}"
         for index, info in enumerate(self._infos):
             if info.name == name and info.ok:
                 fixed = f"mend or uninstall {info.distribution}"
                 self._infos[index] = BackendInfo(name, info.distribution, info.version, False, reason, fixed)
+
+
+def _warn(message: str, *arguments: object) -> None:
+    import logging
+
+    logging.getLogger(__name__).warning(message, *arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def element_type(name: str, array: DeviceArray | np.ndarray[Any, Any]) -> DType:
     if isinstance(array, DeviceArray):
         dtype = array.dtype
     else:
-        if isinstance(array, np.ma.MaskedArray):
+        if _is_masked(array):
             raise KernelTypeError(f"parameter {name!r} got a masked array", fix="pass its .data or .filled(...)")
         try:
             dtype = dtype_of(array.dtype)
@@ -99,6 +100,12 @@ def element_type(name: str, array: DeviceArray | np.ndarray[Any, Any]) -> DType:
             f"parameter {name!r} got a 0-d array", fix="pass array.reshape(1) to write it, or array.item() as a scalar"
         )
     return dtype
+
+
+def _is_masked(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array has a mask; `numpy.ma` takes milliseconds to import, and without it there is none."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(array, masked.MaskedArray)
 
 
 def _array_type(name: str, declared: ArrayType, element: DType, value: DeviceArray | np.ndarray[Any, Any]) -> ArrayType:

@@ -294,8 +294,6 @@ _devices: weakref.WeakSet[Device] = weakref.WeakSet()
 def _leave_behind() -> None:
     for device in list(_devices):
         device._left_behind()
-        if device.is_closed and device._on_close is not None:
-            device._on_close(device)
 
 
 if hasattr(os, "register_at_fork"):

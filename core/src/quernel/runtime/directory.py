@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -159,10 +160,9 @@ class DeviceDirectory:
                 del self._open[key]
             self._by_spec = {spec: kept for spec, kept in self._by_spec.items() if kept is not device}
 
-    def opened(self) -> tuple[Device, ...]:
-        """The devices that are open."""
-        with self._lock:
-            return tuple(self._open.values())
+    def renew_after_fork(self) -> None:
+        """In the child of a fork: the lock may have been held by a thread that is not there."""
+        self._lock = threading.RLock()
 
     def _devices_of(self, name: str) -> tuple[DeviceInfo, ...]:
         devices = self._source.load(name).devices()
@@ -173,13 +173,13 @@ class DeviceDirectory:
     def _opened(self, backend: Backend, info: DeviceInfo) -> Device:
         key = (info.backend, info.index)
         device = self._open.get(key)
-        if device is not None:
+        if device is not None and not device.is_closed:
             return device
         from quernel.runtime.devices import Device
 
         with self._lock:
             device = self._open.get(key)
-            if device is None:
+            if device is None or device.is_closed:
                 device = self._open[key] = Device(backend.open(info), backend=backend, on_close=self.forget)
         return device
 
@@ -275,6 +275,9 @@ def _is_target(backend: Backend, name: str) -> bool:
 
 directory = DeviceDirectory()
 """The directory of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=directory.renew_after_fork)
 
 
 @final
