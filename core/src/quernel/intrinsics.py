@@ -333,13 +333,14 @@ class DeviceFunction:
 
 
 def _declared(function: types.FunctionType, annotation: Any) -> DType | ArrayType | None:
-    if isinstance(annotation, str):
-        annotation = _read_annotation(function, annotation)
+    for _ in range(2):  # One that was quoted already is quoted twice under `from __future__ import annotations`.
+        if isinstance(annotation, str):
+            annotation = _read_annotation(function, annotation)
     if isinstance(annotation, DType | ArrayType):
         return annotation
     if annotation in (Array, Array1, Array2, Array3, Array4):
         return ArrayType(None, annotation.ndim)
-    if annotation is None or annotation in (bool, int, float):
+    if annotation is None or annotation in (bool, int, float) or isinstance(annotation, str):
         return None
     try:
         return dtype_of(annotation)

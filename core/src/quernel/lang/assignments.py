@@ -177,7 +177,7 @@ def augmented(lowering: FunctionLowering, node: ast.AugAssign) -> None:
     match node.target:
         case ast.Name(id=name):
             read = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), node.target)
-            left = scalar(lowering, read, f"`{name}`")
+            left = scalar(lowering, read)
             value = binary(lowering, type(node.op), left, scalar(lowering, node.value), node)
             assign_name(lowering, node.target, name, value, node.value)
         case ast.Subscript():

@@ -65,24 +65,25 @@ def evaluate_statement_call(lowering: FunctionLowering, node: ast.Call) -> None:
     _evaluate(lowering, node)
 
 
-def scalar(lowering: FunctionLowering, node: ast.expr, what: str = "this") -> Scalar:
+def scalar(lowering: FunctionLowering, node: ast.expr) -> Scalar:
     """The value of an expression that must be a scalar.
 
     Raises:
         KernelTypeError: it is an array, a tuple or an object.
     """
-    return as_scalar(lowering, evaluate(lowering, node), node, what)
+    return as_scalar(lowering, evaluate(lowering, node), node)
 
 
-def as_scalar(lowering: FunctionLowering, value: Value, node: ast.expr, what: str = "this") -> Scalar:
-    """`value`, which must be a scalar.
+def as_scalar(lowering: FunctionLowering, value: Value, node: ast.expr, what: str = "") -> Scalar:
+    """`value`, which must be a scalar. `what` says what it is; by default, the text of `node`.
 
     Raises:
         KernelTypeError: it is an array, a tuple or an object.
     """
+    if isinstance(value, Scalar):
+        return value
+    what = what or f"`{_short(node)}`"
     match value:
-        case Scalar():
-            return value
         case ArrayValue(type=type_):
             indices = ", ".join("ijkl"[: type_.ndim])
             raise lowering.refuse.type(
@@ -134,7 +135,7 @@ def _evaluate(lowering: FunctionLowering, node: ast.expr) -> Value | None:
             case ast.UnaryOp(op=ast.Not()):
                 return unary(lowering, ast.Not, condition(lowering, node.operand), node)
             case ast.UnaryOp():
-                operand = scalar(lowering, node.operand, f"the operand `{ast.unparse(node.operand)}`")
+                operand = scalar(lowering, node.operand)
                 return unary(lowering, type(node.op), operand, node)
             case ast.Compare():
                 return _comparison(lowering, node)
@@ -238,7 +239,7 @@ def _subscript(lowering: FunctionLowering, node: ast.Subscript) -> Value:
             expr = nodes.Load(place=where, loc=lowering.where(node))
             return Scalar(ScalarType(where.type), expr, has_load=True, depth=2 if not has_load else 3)
         case TupleValue(items):
-            index = scalar(lowering, node.slice, "the index")
+            index = scalar(lowering, node.slice)
             if not isinstance(index.constant, int) or isinstance(index.constant, bool):
                 raise lowering.refuse.type(
                     node.slice, "a tuple is indexed by a constant integer", "write the index as a number"
@@ -287,7 +288,7 @@ def place(lowering: FunctionLowering, node: ast.Subscript, array: ArrayValue) ->
     indices_ir = []
     has_load = False
     for axis, (value, at) in enumerate(zip(values, written, strict=True)):
-        held = as_scalar(lowering, value, at, f"the index `{ast.unparse(at)}`")
+        held = as_scalar(lowering, value, at)
         along = to_index(lowering, held, at, f"an index of `{name}`")
         if isinstance(along.constant, int) and along.constant < 0:
             raise lowering.refuse.type(
@@ -311,11 +312,11 @@ def _operators(lowering: FunctionLowering, node: ast.BinOp) -> Scalar:
     while isinstance(chain[-1].left, ast.BinOp):
         chain.append(chain[-1].left)
     innermost = chain[-1]
-    result = scalar(lowering, innermost.left, f"`{ast.unparse(innermost.left)}`")
+    result = scalar(lowering, innermost.left)
     for operation in reversed(chain):
         values: list[Value] = [result]
         marks = [lowering.mark()]
-        right = scalar(lowering, operation.right, f"`{_short(operation.right)}`")
+        right = scalar(lowering, operation.right)
         lowering.loads_before(values, marks, [operation.right])
         left = values[0]
         assert isinstance(left, Scalar)
@@ -334,7 +335,7 @@ Thunk = Callable[[], Scalar]
 
 
 def _thunk(lowering: FunctionLowering, node: ast.expr) -> Thunk:
-    return lambda: scalar(lowering, node, f"`{_short(node)}`")
+    return lambda: scalar(lowering, node)
 
 
 def condition(lowering: FunctionLowering, node: ast.expr) -> Scalar:
@@ -346,7 +347,7 @@ def condition(lowering: FunctionLowering, node: ast.expr) -> Scalar:
     value = evaluate(lowering, node)
     if isinstance(value, ObjectValue) and (value.value is None or isinstance(value.value, str)):
         return constant(bool(value.value))
-    return truth(lowering, as_scalar(lowering, value, node, f"the condition `{_short(node)}`"), node)
+    return truth(lowering, as_scalar(lowering, value, node), node)
 
 
 def _condition_thunk(lowering: FunctionLowering, node: ast.expr) -> Thunk:
@@ -387,9 +388,9 @@ def _conditional(lowering: FunctionLowering, node: ast.IfExp) -> Value:
     if test.constant is not None:
         return evaluate(lowering, node.body if test.constant else node.orelse)
     with lowering.new_block() as then_body:
-        then = scalar(lowering, node.body, f"`{_short(node.body)}`")
+        then = scalar(lowering, node.body)
     with lowering.new_block() as other_body:
-        other = scalar(lowering, node.orelse, f"`{_short(node.orelse)}`")
+        other = scalar(lowering, node.orelse)
     return _either(lowering, node, test, then, then_body, other, other_body)
 
 
@@ -469,8 +470,8 @@ def _compared(lowering: FunctionLowering, node: ast.Compare, op: type[ast.cmpop]
         return _compared_objects(lowering, node, op, left, right)
     if op in (ast.Is, ast.IsNot):
         raise lowering.refuse.syntax(node, "`is` between values has no meaning in a kernel", "write `==` or `!=`")
-    a = as_scalar(lowering, left, node, f"the left side of `{_short(node)}`")
-    b = as_scalar(lowering, right, node, f"the right side of `{_short(node)}`")
+    a = as_scalar(lowering, left, node.left)
+    b = as_scalar(lowering, right, node.comparators[0])
     return compare(lowering, op, a, b, node)
 
 

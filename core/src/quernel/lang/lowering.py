@@ -46,7 +46,6 @@ class FunctionLowering:
         function: the live function, for the meaning of its names.
         refuse: makes its errors.
         scope: its names.
-        frames: the names of the functions that lead here, the kernel first.
         is_kernel: whether this is the kernel itself.
         loops: the loops around the statement being lowered, the innermost last.
         is_tolerant: whether statements that are refused are skipped; so only the types of the others are found out.
@@ -61,7 +60,6 @@ class FunctionLowering:
         function: types.FunctionType,
         refuse: Refusals,
         scope: Scope,
-        frames: tuple[str, ...],
         *,
         is_kernel: bool,
         is_tolerant: bool = False,
@@ -70,7 +68,6 @@ class FunctionLowering:
         self.function = function
         self.refuse = refuse
         self.scope = scope
-        self.frames = frames
         self.is_kernel = is_kernel
         self.loops: list[LoopFrame] = []
         self.is_tolerant = is_tolerant

@@ -22,11 +22,11 @@ from quernel.intrinsics import DeviceFunction
 from quernel.ir import nodes
 from quernel.ir.nodes import ArrayRef, Call, Expr, Function, Kernel, Module, Parameter, Root, RootKind
 from quernel.ir.walk import walk_statements
-from quernel.lang.annotations import declared_type, fits_declaration
 from quernel.lang.assignments import assign_name
-from quernel.lang.conversions import cast
+from quernel.lang.conversions import meeting
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import captured
+from quernel.lang.promotion import kind_of
 from quernel.lang.refusals import Refusals
 from quernel.lang.scope import Entry, Joins, Scope, stored_names
 from quernel.lang.source import Source, read_source
@@ -94,7 +94,7 @@ class KernelUnit:
             values[argument.arg] = _parameter_value(refuse, argument, type_)
             params.append((argument, type_))
         with self._entered(function):
-            lowered = self._lower(function, refuse, values, (name,), is_kernel=True)
+            lowered = self._lower(function, refuse, values, is_kernel=True)
         kernel = Kernel(
             name=name,
             form=self.form,
@@ -115,7 +115,7 @@ class KernelUnit:
         """Emits a call of `function`, specialized to its arguments."""
         plain = function.__quernel_function__
         for name, value in arguments.items():
-            arguments[name] = self._as_declared(lowering, node, plain, name, value)
+            arguments[name] = self._as_declared(lowering, node, function, name, value)
         if any(active is plain for active in self._in_progress):
             first = next(index for index, active in enumerate(self._in_progress) if active is plain)
             cycle = " → ".join([*(active.__name__ for active in self._in_progress[first:]), plain.__name__])
@@ -129,23 +129,25 @@ class KernelUnit:
         return self._emit_call(lowering, node, specialized, arguments)
 
     def _as_declared(
-        self, lowering: FunctionLowering, node: ast.Call, function: types.FunctionType, name: str, value: Value
+        self, lowering: FunctionLowering, node: ast.Call, function: DeviceFunction, name: str, value: Value
     ) -> Value:
-        declared = declared_type(function, name)
-        if declared is None:
-            return value
-        if isinstance(declared, DType) and isinstance(value, Scalar):
-            lowering.supported(declared, node, "parameters")
-            if (declared.is_float == value.dtype.is_float and declared.is_bool == value.dtype.is_bool) or (
-                value.dtype.is_integer and declared.is_float
-            ):
-                lowering.check_fits(value, declared, node)
-                return cast(lowering, value, declared, node)
-        elif fits_declaration(value, declared):
-            return value
+        """An argument in the type that the parameter's annotation declares, if it declares one."""
+        declared = function.declared.get(name)
+        match declared, value:
+            case None, _:
+                return value
+            case DType(), Scalar():
+                lowering.supported(declared, node, "parameters")
+                if _keeps_kind(value.dtype, declared):
+                    return meeting(lowering, value, declared, node)
+            case ArrayType(), ArrayValue(type=type_):
+                has_element = declared.element is None or declared.element == type_.element
+                if has_element and declared.ndim in (None, type_.ndim):
+                    return value
+        of = function.__quernel_function__.__name__
         raise lowering.refuse.type(
             node,
-            f"`{name}` of `{function.__name__}` is declared {declared}, and the argument is {describe(value)}",
+            f"`{name}` of `{of}` is declared {declared}, and the argument is {describe(value)}",
             "cast the argument, or leave the annotation out",
         )
 
@@ -191,9 +193,8 @@ class KernelUnit:
                 case _:
                     values[argument.arg] = value
         name = self._unique_name(function.__name__)
-        frames = (*lowering.frames, function.__name__)
         with self._entered(function):
-            lowered = self._lower(function, refuse, values, frames, is_kernel=False)
+            lowered = self._lower(function, refuse, values, is_kernel=False)
         made = Function(
             name=name,
             params=tuple(_parameter(refuse, argument, type_, lowered) for argument, type_ in params),
@@ -273,15 +274,12 @@ class KernelUnit:
         function: types.FunctionType,
         refuse: Refusals,
         values: dict[str, Value],
-        frames: tuple[str, ...],
         *,
         is_kernel: bool,
     ) -> _Lowered:
         def run(known: _Known, *, is_tolerant: bool) -> FunctionLowering:
             scope = Scope(values, stores, Joins(known))
-            lowering = FunctionLowering(
-                self, function, refuse, scope, frames, is_kernel=is_kernel, is_tolerant=is_tolerant
-            )
+            lowering = FunctionLowering(self, function, refuse, scope, is_kernel=is_kernel, is_tolerant=is_tolerant)
             _copy_assigned_parameters(lowering, definition)
             lower_body(lowering, definition.body)
             return lowering
@@ -387,6 +385,11 @@ def _check_ends(lowering: FunctionLowering, definition: ast.FunctionDef) -> None
             f"`{definition.name}` returns a value in line {lowering.returns[0].lineno}, and nothing on this way",
             "return a value on every way through the function",
         )
+
+
+def _keeps_kind(given: DType, declared: DType) -> bool:
+    """Whether a value keeps its kind, or goes from an integer to a float."""
+    return kind_of(given) == kind_of(declared) or (given.is_integer and declared.is_float)
 
 
 def _called(body: tuple[nodes.Stmt, ...]) -> list[str]:

@@ -1,7 +1,7 @@
 """Where a live function's source is, read and parsed, and proved to be what Python runs.
 
 The IR comes from the file, the identity of a kernel from the loaded code. Both must speak of the same text, so the file
-is compiled in memory, and the code object of the function compared with the loaded one by the digest that identity uses.
+is compiled in memory, and the code object of the function compared with the loaded one, by the digest of identity.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def _for(lowering: FunctionLowering, node: ast.For) -> None:
     ends_node, is_unrolled = _range_of(lowering, node.iter)
     values = evaluate_operands(lowering, ends_node.args)
     ends = [
-        to_index(lowering, as_scalar(lowering, value, at, "an end of the range"), at, "an end of a range")
+        to_index(lowering, as_scalar(lowering, value, at), at, "an end of a range")
         for value, at in zip(values, ends_node.args, strict=True)
     ]
     if len(ends) == 1:
