@@ -52,13 +52,14 @@ def argument_slots(
     Parameter by parameter in the user's order: the pointer of an array whose elements are accessed, then the lengths
     and strides in use, by axis; the value of a scalar in use. Then of the launch, by axis: extents for `global_dim`,
     starts for the `global_id` of an `over` launch, grids for `grid_dim`. `extents starts grids` name axes that the
-    backend's own code needs besides.
+    backend's own code needs besides. Last the address of the diagnostics buffer, where anything is asserted or printed.
 
     Raises:
         ValidationError: a scalar parameter is a vector or a struct.
     """
     from quernel.ir.analysis import parameter_uses
     from quernel.ir.nodes import IndexKind
+    from quernel.ir.sites import has_diagnostics
 
     kernel = module.kernel
     uses = parameter_uses(module)
@@ -86,6 +87,8 @@ def argument_slots(
         (SlotKind.GRID, used[IndexKind.GRID_DIM].union(grids)),
     ):
         slots += [Slot(kind, -1, axis) for axis in sorted(axes)]
+    if has_diagnostics(module):
+        slots.append(Slot(SlotKind.DIAGNOSTICS, dtype=u64))
     return tuple(slots)
 
 
@@ -126,7 +129,8 @@ class ArgumentPacker:
     """Packs the arguments of launches of one kernel into the cells that its entry point reads. Any thread.
 
     `packer(arguments, geometry)` takes one value per parameter of the header, in order: an `ArrayArgument` (or anything
-    with its attributes) for an array, a number for a scalar. A float beyond its type becomes infinite.
+    with its attributes) for an array, a number for a scalar. A float beyond its type becomes infinite. A kernel with a
+    `DIAGNOSTICS` slot also takes the address of its buffer.
     """
 
     __slots__ = ("_collect", "_header", "_pack")
@@ -137,13 +141,13 @@ class ArgumentPacker:
         self._pack: Callable[..., bytes] = struct.Struct("<" + "".join(formats)).pack
         self._collect = _collector(header.slots)
 
-    def __call__(self, arguments: Sequence[Any], geometry: Geometry) -> bytes:
+    def __call__(self, arguments: Sequence[Any], geometry: Geometry, diagnostics: int = 0) -> bytes:
         """The cells of one launch. On the launch path.
 
         Raises:
             LaunchError: an integer does not fit its parameter, or a value is no number.
         """
-        values = self._collect(arguments, geometry)
+        values = self._collect(arguments, geometry, diagnostics)
         try:
             return self._pack(*values)
         except (struct.error, OverflowError):
@@ -164,11 +168,11 @@ class ArgumentPacker:
         return value
 
 
-def _collector(slots: tuple[Slot, ...]) -> Callable[[Sequence[Any], Geometry], tuple[Any, ...]]:
+def _collector(slots: tuple[Slot, ...]) -> Callable[[Sequence[Any], Geometry, int], tuple[Any, ...]]:
     """A function that lists the slots' values: one expression, as a loop would cost more than the packing itself."""
     values = "".join(f"{_value(slot)}, " for slot in slots)
-    function = eval(f"lambda arguments, geometry: ({values})", {"bf16_bits": bf16_bits})
-    return cast("Callable[[Sequence[Any], Geometry], tuple[Any, ...]]", function)
+    function = eval(f"lambda arguments, geometry, diagnostics: ({values})", {"bf16_bits": bf16_bits})
+    return cast("Callable[[Sequence[Any], Geometry, int], tuple[Any, ...]]", function)
 
 
 def _value(slot: Slot) -> str:
@@ -189,6 +193,8 @@ def _value(slot: Slot) -> str:
             return f"geometry.start[{axis}]"
         case SlotKind.GRID:
             return f"geometry.grid[{axis}]"
+        case SlotKind.DIAGNOSTICS:
+            return "diagnostics"
         case _:
             assert_never(slot.kind)
 

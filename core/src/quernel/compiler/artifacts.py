@@ -51,6 +51,8 @@ class SlotKind(enum.Enum):
     """First `global_id` of the launch along an axis."""
     GRID = "grid"
     """Blocks of the launch along an axis."""
+    DIAGNOSTICS = "diagnostics"
+    """Address of the launch's diagnostics buffer."""
 
 
 @attrs.frozen
@@ -59,7 +61,7 @@ class Slot:
 
     Attributes:
         kind: what it is.
-        param: index of the parameter in the header's `params`; -1 for `EXTENT START GRID`.
+        param: index of the parameter in the header's `params`; -1 for `EXTENT START GRID DIAGNOSTICS`.
         axis: the axis, in array order; 0 for pointers and scalars.
         dtype: type of the value as passed (pointers: u64).
     """
@@ -110,7 +112,7 @@ class ArtifactHeader:
         points_per_thread: points of an `over` launch that one thread of the device handles.
         shared_bytes: shared memory of a block.
         features: flags that the backend's own launch reads, sorted.
-        num_sites: number of checked sites, asserts and prints.
+        num_sites: number of asserts and prints, bounds checks included.
         statistics: facts for the record (registers, spills, code bytes), as sorted pairs.
     """
 

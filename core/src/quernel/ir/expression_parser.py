@@ -48,6 +48,7 @@ _Parsing = Generator[Any, Any, Any]
 
 _INFIX_BY_SYMBOL: Final = {symbol: (op, strength) for op, (symbol, strength) in INFIX.items()}
 _PREFIX_BY_SYMBOL: Final = {symbol.strip(): op for op, symbol in PREFIX.items()}
+_UNARY_FUNCTIONS: Final = {op.value: op for op in UnaryOp if op not in PREFIX}
 _BINARY_FUNCTIONS: Final = {op.value: op for op in BinaryOp if op not in INFIX}
 _MATH: Final = {function.value: function for function in MathFunction}
 _INDICES: Final = {kind.value: kind for kind in IndexKind}
@@ -214,9 +215,9 @@ class ExpressionParser:
         if word == "fma":
             a, b, c = yield self._arguments(token, 3)
             return Fma(a=a, b=b, c=c)
-        if word == UnaryOp.ABS.value:
+        if word in _UNARY_FUNCTIONS:
             (operand,) = yield self._arguments(token, 1)
-            return Unary(op=UnaryOp.ABS, operand=operand)
+            return Unary(op=_UNARY_FUNCTIONS[word], operand=operand)
         if word in _BINARY_FUNCTIONS:
             left, right = yield self._arguments(token, 2)
             if word not in _MATH or not self._scalar(left.type, token).is_float:

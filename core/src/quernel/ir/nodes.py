@@ -616,21 +616,47 @@ class Return:
     loc: Location = _loc()
 
 
+def _told(default: Any) -> Any:
+    """A field for whoever reads a record: outside equality and outside the text form, as locations are."""
+    return attrs.field(default=default, eq=False, repr=False)
+
+
 @attrs.frozen(kw_only=True)
 class Assert:
-    """In a checked launch, records a violation of `site` where the condition is false, and the thread goes inactive."""
+    """Where the condition is false, the thread claims the launch's one violation record and fills it.
+
+    The first thread to claim it, by compare-and-swap, writes `site`, its global ids and the values; others write
+    nothing. What the thread does afterwards is explicit in the statements that follow.
+
+    Attributes:
+        condition: what should hold.
+        site: number of the statement among the module's asserts and prints.
+        values: scalars that the record keeps; of a bounds check the indices, then the lengths.
+        message: what the user says about it.
+        array: the array whose bounds this checks; `None` for a user's own assertion.
+    """
 
     condition: Expr
     site: int
+    values: tuple[Expr, ...] = ()
+    message: str = _told("")
+    array: str | None = _told(None)
     loc: Location = _loc()
 
 
 @attrs.frozen(kw_only=True)
 class Print:
-    """Writes raw values to the launch's print buffer; the format belongs to `site`."""
+    """Writes raw values to the launch's print buffer.
+
+    Attributes:
+        values: scalars.
+        site: number of the statement among the module's asserts and prints.
+        format: the pieces of text before, between and after the values; empty for values with spaces between.
+    """
 
     values: tuple[Expr, ...]
     site: int
+    format: tuple[str, ...] = _told(())
     loc: Location = _loc()
 
 
@@ -715,6 +741,7 @@ class Kernel:
         params: array and scalar parameters, in the user's order, without `Const` ones.
         locals: every local, declared once.
         options: settings that change the code.
+        guarded: whether the checks that the option `checked` asks for already stand in the body.
     """
 
     name: str
@@ -724,6 +751,7 @@ class Kernel:
     locals: tuple[LocalVariable, ...]
     body: tuple[Stmt, ...]
     options: KernelOptions = DEFAULT_OPTIONS
+    guarded: bool = False
     loc: Location = _loc()
 
     @property

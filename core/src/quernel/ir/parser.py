@@ -115,11 +115,20 @@ class _Parser:
         cursor.expect("(")
         block = _integers(cursor, ")")
         options = self._options(cursor)
+        guarded = cursor.accept("guarded")
         cursor.expect(":")
         cursor.end()
         variables = self._variables()
-        body = self._body(_INDENT)
-        return Kernel(name=name, form=form, block=block, params=params, locals=variables, body=body, options=options)
+        return Kernel(
+            name=name,
+            form=form,
+            block=block,
+            params=params,
+            locals=variables,
+            body=self._body(_INDENT),
+            options=options,
+            guarded=guarded,
+        )
 
     def _options(self, cursor: Cursor) -> KernelOptions:
         known = [field.name for field in attrs.fields(KernelOptions)]
@@ -266,7 +275,9 @@ class _Parser:
                 return Return(values=self._exprs(cursor).expressions(""))
             case "assert":
                 site = _site(cursor)
-                return Assert(condition=self._exprs(cursor).expression(), site=site)
+                condition = self._exprs(cursor).expression()
+                values = self._exprs(cursor).expressions("") if cursor.accept(",") else ()
+                return Assert(condition=condition, values=values, site=site)
             case "print":
                 site = _site(cursor)
                 return Print(values=self._exprs(cursor).expressions(""), site=site)

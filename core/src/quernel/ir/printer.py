@@ -179,6 +179,8 @@ class _Printer:
         block = ", ".join(str(axis) for axis in kernel.block)
         options = [f.name for f in attrs.fields(type(kernel.options)) if getattr(kernel.options, f.name)]
         suffix = f" with {', '.join(options)}" if options else ""
+        if kernel.guarded:
+            suffix += " guarded"
         yield f"kernel {name}({self._parameters(kernel.params)}) {form} ({block}){suffix}:"
         yield from self._locals(kernel.locals)
         yield from self._body(kernel.body, _INDENT)
@@ -284,7 +286,7 @@ class _Printer:
             case Return():
                 return f"return {self._list(stmt.values)}".rstrip()
             case Assert():
-                return f"assert[{stmt.site}] {self._expr(stmt.condition)}"
+                return f"assert[{stmt.site}] {self._list((stmt.condition, *stmt.values))}"
             case Print():
                 return f"print[{stmt.site}] {self._list(stmt.values)}".rstrip()
             case Alloc():

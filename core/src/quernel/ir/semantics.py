@@ -39,6 +39,8 @@ Value = bool | int | float
 
 def unary(op: UnaryOp, x: Value, dtype: DType) -> Value:
     """`op x` for an operand of `dtype`."""
+    if op is UnaryOp.UNIFORM:
+        return x
     if dtype.is_float:
         return _FLOAT_UNARY[op](x)
     if dtype.is_bool:

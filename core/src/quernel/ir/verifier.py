@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NoReturn, assert_never
 
+from quernel.diagnostics import MAX_VALUES
 from quernel.dtypes import ArrayType, DType, ScalarType, StructType, ValueType, VectorType, bool_, i64, u64
 from quernel.errors import QuernelError
 from quernel.geometry import MAX_NDIM
@@ -249,14 +250,22 @@ class _Checker:
                     _refuse("the returned values do not match the function's results", stmt.loc)
             case Assert():
                 _want(stmt.condition, bool_, "the condition of an Assert")
+                self._recorded(stmt)
             case Print():
-                for value in stmt.values:
-                    if not isinstance(value.type, DType):
-                        _refuse(f"a printed value is {value.type}, not a scalar", stmt.loc)
+                self._recorded(stmt)
             case Barrier():
                 pass
             case _:
                 assert_never(stmt)
+
+    def _recorded(self, stmt: Assert | Print) -> None:
+        if isinstance(stmt, Assert) and len(stmt.values) > MAX_VALUES:
+            _refuse(f"an Assert records at most {MAX_VALUES} values, not {len(stmt.values)}", stmt.loc)
+        if isinstance(stmt, Print) and stmt.format and len(stmt.format) != len(stmt.values) + 1:
+            _refuse(f"a Print of {len(stmt.values)} values has {len(stmt.format)} pieces of text", stmt.loc)
+        for value in stmt.values:
+            if not isinstance(value.type, DType):
+                _refuse(f"a recorded value is {value.type}, not a scalar", stmt.loc)
 
     def _alloc(self, alloc: Alloc) -> None:
         self._claim(alloc.name, alloc.loc)
@@ -395,6 +404,7 @@ def _check_operation(
                 UnaryOp.ABS: not dtype.is_bool,
                 UnaryOp.INVERT: dtype.is_integer,
                 UnaryOp.NOT: dtype.is_bool,
+                UnaryOp.UNIFORM: True,
             }
             if not allowed[expr.op]:
                 _refuse(f"{expr.op.value} of {dtype}", expr.loc)

@@ -178,8 +178,10 @@ def expressions_of(stmt: Stmt) -> tuple[Expr, ...]:
             return stmt.operands
         case Call():
             return tuple(argument for argument in stmt.arguments if not isinstance(argument, ArrayRef))
-        case If() | Assert():
+        case If():
             return (stmt.condition,)
+        case Assert():
+            return (stmt.condition, *stmt.values)
         case For():
             return (stmt.start, stmt.stop, stmt.step)
         case Return() | Print():
@@ -209,8 +211,10 @@ def with_expressions(stmt: Stmt, replaced: tuple[Expr, ...]) -> Stmt:
             values = iter(replaced)
             arguments = tuple(item if isinstance(item, ArrayRef) else next(values) for item in stmt.arguments)
             return attrs.evolve(stmt, arguments=arguments)
-        case If() | Assert():
+        case If():
             return attrs.evolve(stmt, condition=replaced[0])
+        case Assert():
+            return attrs.evolve(stmt, condition=replaced[0], values=replaced[1:])
         case For():
             start, stop, step = replaced
             return attrs.evolve(stmt, start=start, stop=stop, step=step)

@@ -73,8 +73,11 @@ def _unary(expr: Unary) -> Expr:
     operand = expr.operand
     if isinstance(operand, Const):
         return Const(value=semantics.unary(expr.op, operand.value, operand.type), type=operand.type, loc=expr.loc)
-    undone = isinstance(operand, Unary) and operand.op is expr.op and expr.op is not UnaryOp.ABS
-    return operand.operand if undone and isinstance(operand, Unary) else expr
+    if not isinstance(operand, Unary) or operand.op is not expr.op:
+        return expr
+    if expr.op in (UnaryOp.ABS, UnaryOp.UNIFORM):  # The second one changes nothing.
+        return operand
+    return operand.operand
 
 
 def _binary(expr: Binary) -> Expr:

@@ -1,0 +1,114 @@
+"""Sites: the asserts and prints of a module, numbered, so that a record of a launch names one of them.
+
+A compiled kernel holds numbers only. When a launch reports one, the live function is expanded again and the number
+tells the line, the message and the types of the recorded values.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+import attrs
+
+from quernel.diagnostics import value_of
+from quernel.dtypes import DType
+from quernel.ir.nodes import Assert, Module, Print, Stmt
+from quernel.ir.walk import map_bodies, map_statements, walk_statements
+from quernel.locations import Location
+
+__all__ = ["Site", "SiteKind", "has_diagnostics", "num_sites", "number_sites", "sites"]
+
+
+class SiteKind(enum.Enum):
+    """What reports at a site."""
+
+    BOUNDS = "bounds"
+    ASSERT = "assert"
+    PRINT = "print"
+
+
+@attrs.frozen
+class Site:
+    """One assert or print of a module.
+
+    Attributes:
+        kind: a bounds check, a user's assertion, or a print.
+        loc: where it stands in the user's source.
+        types: types of the recorded values; of a bounds check the indices, then the lengths.
+        message: what the user says about an assertion.
+        array: the array whose bounds are checked.
+        format: the pieces of text round the printed values; empty for spaces between.
+    """
+
+    kind: SiteKind
+    loc: Location
+    types: tuple[DType, ...]
+    message: str = ""
+    array: str | None = None
+    format: tuple[str, ...] = ()
+
+    def values(self, cells: Sequence[int]) -> tuple[bool | int | float, ...]:
+        """The values in a record's raw cells."""
+        return tuple(value_of(cell, dtype) for cell, dtype in zip(cells, self.types, strict=False))
+
+    def text(self, cells: Sequence[int]) -> str:
+        """What a print of these raw cells shows, as Python's `print` would but for the end of the line."""
+        shown = [str(dtype(value)) for value, dtype in zip(self.values(cells), self.types, strict=False)]
+        if not self.format:
+            return " ".join(shown)
+        return "".join(itertools.chain.from_iterable(itertools.zip_longest(self.format, shown, fillvalue="")))
+
+
+def sites(module: Module) -> tuple[Site, ...]:
+    """Every assert and print of a module, in the order in which `number_sites` counts them."""
+    return tuple(_site(stmt) for stmt in _reporting(module))
+
+
+def num_sites(module: Module) -> int:
+    """How many asserts and prints a module has."""
+    return sum(1 for _ in _reporting(module))
+
+
+def has_diagnostics(module: Module) -> bool:
+    """Whether a launch of the module needs a diagnostics buffer."""
+    return any(True for _ in _reporting(module))
+
+
+def number_sites(module: Module) -> Module:
+    """`module` with its asserts and prints numbered from 0: the kernel first, then the functions, in source order."""
+    numbers: dict[int, list[int]] = {}
+    for number, stmt in enumerate(_reporting(module)):
+        # A statement without names may stand in several places as one object; it takes one number in each.
+        numbers.setdefault(id(stmt), []).append(number)
+    taken = {key: iter(values) for key, values in numbers.items()}
+
+    def numbered(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Assert | Print):
+            return stmt
+        number = next(taken[id(stmt)])
+        return stmt if stmt.site == number else attrs.evolve(stmt, site=number)
+
+    return map_bodies(module, lambda body: map_statements(body, numbered))
+
+
+def _reporting(module: Module) -> Iterator[Assert | Print]:
+    for owner in (module.kernel, *module.functions):
+        for stmt in walk_statements(owner.body):
+            if isinstance(stmt, Assert | Print):
+                yield stmt
+
+
+def _site(stmt: Assert | Print) -> Site:
+    types = tuple(value.type for value in stmt.values if isinstance(value.type, DType))
+    match stmt:
+        case Assert(array=None):
+            return Site(SiteKind.ASSERT, stmt.loc, types, message=stmt.message)
+        case Assert():
+            return Site(SiteKind.BOUNDS, stmt.loc, types, array=stmt.array)
+        case Print():
+            return Site(SiteKind.PRINT, stmt.loc, types, format=stmt.format)
+        case _:
+            assert_never(stmt)
