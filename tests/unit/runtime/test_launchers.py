@@ -240,9 +240,18 @@ def test_array_that_no_kernel_takes_is_refused_by_name(array: Any, message: str)
 
 
 def test_strides_that_are_no_whole_elements_are_refused() -> None:
-    record = np.zeros(3, np.dtype([("a", "u1"), ("b", "<f8")]))["b"]
+    record = np.zeros(3, np.dtype([("b", "<f8"), ("a", "u1")]))["b"]
     with pytest.raises(LaunchError, match=r"strides \(9,\), which are no multiples of its 8-byte elements"):
         untyped.over(3, device="reference")(1.0, record)
+
+
+def test_elements_off_their_alignment_are_refused() -> None:
+    shifted = np.zeros(33, np.uint8)[1:].view(np.float64)
+    with pytest.raises(LaunchError, match=r"not aligned to the 8 bytes of f64\n  fix: pass a copy"):
+        untyped.over(4, device="reference")(1.0, shifted)
+    shared = qn.device("reference").asarray(shifted)
+    shared.fill(1)
+    assert not shifted.any()
 
 
 def test_rank_must_be_the_declared_one() -> None:
@@ -388,6 +397,18 @@ def test_checked_launch_is_refused_where_the_device_does_not_check(gpu: Device, 
     monkeypatch.setenv("QUERNEL_CHECKED", "1")
     with pytest.raises(ValidationError, match="fake:0 does not check indices"):
         saxpy.over(4)(1.0, array, array)
+
+
+def test_checked_launch_in_the_interpreter_raises_at_the_line_of_the_kernel(monkeypatch: Any) -> None:
+    x, y = arrays()
+    launcher = saxpy.options(checked=True, device="reference").over(9)
+    monkeypatch.setenv("QUERNEL_CHECKED", "1")
+    for launch in (launcher, saxpy.over(9, device="reference")):
+        with pytest.raises(IndexError) as caught:
+            launch(1.0, x, y)
+        assert isinstance(caught.value, qn.errors.OutOfBoundsError)
+        assert caught.value.where is not None
+        assert caught.value.where.file == __file__
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------

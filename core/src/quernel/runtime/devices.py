@@ -163,7 +163,9 @@ class Device:
             return source
         if self.is_host_accessible and isinstance(source, np.ndarray) and source.flags.writeable:
             element = dtype_of(source.dtype)
-            if (dtype is None or dtype_of(dtype) is element) and source.size:
+            is_whole = not any(stride % element.itemsize for stride in source.strides)
+            is_plain = source.size and source.flags.aligned and is_whole
+            if is_plain and (dtype is None or dtype_of(dtype) is element):
                 return self._lent(source, element)
         return self.array(source, dtype)
 

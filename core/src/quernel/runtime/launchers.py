@@ -118,6 +118,8 @@ class Launcher:
                 address, is_fixed = interface["data"]
                 if address & 15:
                     facts &= _UNALIGNED
+                    if address % (value.itemsize or 1) and value.size:
+                        _refuse_alignment(spec.name, value)
                 if is_fixed:
                     read_only |= 1 << len(values)
                 shape = value.shape
@@ -290,6 +292,14 @@ def _refuse_strides(name: str, array: np.ndarray[Any, Any]) -> None:
     element_type(name, array)
     raise LaunchError(
         f"parameter {name!r} got strides {array.strides}, which are no multiples of its {array.itemsize}-byte elements",
+        fix="pass a copy, array.copy()",
+    )
+
+
+def _refuse_alignment(name: str, array: np.ndarray[Any, Any]) -> None:
+    element = element_type(name, array)
+    raise LaunchError(
+        f"parameter {name!r} got elements that are not aligned to the {element.itemsize} bytes of {element.name}",
         fix="pass a copy, array.copy()",
     )
 
