@@ -75,8 +75,27 @@ def test_a_small_launch_stays_on_its_thread() -> None:
 
     built.loaded.entry = watched
     built.over(10, out)
-    assert calls == [(threading.get_ident(), 0, 10)]
+    built.over(10, out)
+    here = threading.get_ident()
+    assert calls == [(here, 0, 1), (here, 1, 10), (here, 0, 10)], "the first launch looks at a part first"
     assert built.loaded.ns_per_item > 0
+
+
+def test_the_first_launch_of_a_slow_kernel_is_shared_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUERNEL_NUM_THREADS", "2")
+    built, out = busy(20_000), np.zeros(300, np.int64)
+    seen: set[int] = set()
+    entry = built.loaded.entry
+
+    def watched(*arguments: Any) -> None:
+        seen.add(threading.get_ident())
+        entry(*arguments)
+        time.sleep(0.005)
+
+    built.loaded.entry = watched
+    built.over(300, out)
+    assert np.array_equal(out, wanted(300, 20_000))
+    assert len(seen) == 2
 
 
 def test_launches_from_several_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,16 +187,19 @@ def test_a_forked_child_launches_on_workers_of_its_own(monkeypatch: pytest.Monke
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.parametrize("first", [0, 1, 77])
 @pytest.mark.parametrize("num_items", [1, 63, 64, 65, 1000, 10**6, 2**40])
 @pytest.mark.parametrize("step", [1, 64])
 @pytest.mark.parametrize("num_threads", [1, 2, 7, 64])
-def test_pieces_cover_all_items_once(num_items: int, step: int, num_threads: int) -> None:
-    bounds = _pieces(num_items, num_items * 3.0, num_threads, step)
-    assert bounds[0][0] == 0
-    assert bounds[-1][1] == num_items
+def test_pieces_cover_all_items_once(first: int, num_items: int, step: int, num_threads: int) -> None:
+    bounds = _pieces(first, first + num_items, num_items * 3.0, num_threads, step)
+    assert bounds[0][0] == first
+    assert bounds[-1][1] == first + num_items
     assert all(before[1] == after[0] for before, after in itertools.pairwise(bounds))
-    assert all(first < end and first % step == 0 for first, end in bounds)
-    assert len(bounds) <= 8 * num_threads
+    assert all(begin < end for begin, end in bounds)
+    assert len(bounds) <= 8 * num_threads + 1
+    if num_items >= 64 * 8 * num_threads:
+        assert all(begin % step == 0 for begin, _ in bounds[1:])
 
 
 def test_the_number_of_threads_follows_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ library's mathematics among them. A triple or data layout in the text gives way 
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,8 @@ from quernel_cpu.types import CpuArtifact, CpuLowered, CpuVariant
 from quernel_cpu.vectormath import VECTOR_LIBRARY_FEATURE
 
 if TYPE_CHECKING:
+    import logging
+
     from quernel.compiler.artifacts import Slot
     from quernel.compiler.definition import ForeignSource, KernelDefinition
     from quernel.compiler.recording import CompilationRecording

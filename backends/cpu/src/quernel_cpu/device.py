@@ -27,8 +27,8 @@ _WORTH_SHARING_NS = 200_000
 _PIECE_NS = 100_000
 """Pieces are not cut smaller than this: taking one costs a worker the GIL, some microseconds."""
 _PIECES_PER_THREAD = 8
-_UNKNOWN_NS_PER_ITEM = {LaunchForm.OVER: 2.0, LaunchForm.GRID: 500.0}
-"""What a point, or a block, is taken to cost until a launch has been timed."""
+_SAMPLES = 64
+"""The first launch of a kernel runs one part in so many here, to learn what the rest will cost."""
 _POINT_STEP = 64
 """Pieces of points start at multiples of this, so that threads share no cache line of a contiguous array."""
 
@@ -134,25 +134,34 @@ def _num_items(geometry: Geometry) -> int:
 
 def _run(loaded: Loaded, geometry: bytes, num_items: int, form: LaunchForm, arguments: bytes) -> None:
     """Runs all items: here if that is quick, or else spread over the cores. Each launch is timed for the next one."""
-    entry = loaded.entry
-    expected_ns = (loaded.ns_per_item or _UNKNOWN_NS_PER_ITEM[form]) * num_items
-    num_threads = available_threads() if expected_ns > _WORTH_SHARING_NS else 1
+    entry, first = loaded.entry, 0
     started_ns = time.perf_counter_ns()
+    if not loaded.ns_per_item and num_items > 1:
+        first = max(1, num_items // _SAMPLES)
+        entry(arguments, geometry, 0, first)
+        loaded.ns_per_item = (time.perf_counter_ns() - started_ns) / first
+        started_ns = time.perf_counter_ns()
+    expected_ns = loaded.ns_per_item * (num_items - first)
+    num_threads = available_threads() if expected_ns > _WORTH_SHARING_NS else 1
     if num_threads == 1:
-        entry(arguments, geometry, 0, num_items)
+        entry(arguments, geometry, first, num_items)
     else:
-        bounds = _pieces(num_items, expected_ns, num_threads, _POINT_STEP if form is LaunchForm.OVER else 1)
+        bounds = _pieces(first, num_items, expected_ns, num_threads, _POINT_STEP if form is LaunchForm.OVER else 1)
         num_threads = min(num_threads, len(bounds))
-        run_pieces(lambda first, end: entry(arguments, geometry, first, end), bounds, num_threads)
-    loaded.ns_per_item = (time.perf_counter_ns() - started_ns) * num_threads / num_items
+        run_pieces(lambda begin, end: entry(arguments, geometry, begin, end), bounds, num_threads)
+    loaded.ns_per_item = (time.perf_counter_ns() - started_ns) * num_threads / (num_items - first)
 
 
-def _pieces(num_items: int, expected_ns: float, num_threads: int, step: int) -> list[tuple[int, int]]:
+def _pieces(first: int, end: int, expected_ns: float, num_threads: int, step: int) -> list[tuple[int, int]]:
     """Bounds of about equal pieces, several for each thread, so that a slow one does not keep the others waiting."""
     wanted = min(max(int(expected_ns / _PIECE_NS), num_threads), num_threads * _PIECES_PER_THREAD)
-    size = -(-num_items // wanted)
-    size = -(-size // step) * step
-    return [(first, min(first + size, num_items)) for first in range(0, num_items, size)]
+    size = -(-(end - first) // wanted)
+    following = first + size
+    if size >= step:
+        size = -(-size // step) * step
+        following = first - first % step + size
+    starts = [first, *range(following, end, size)]
+    return list(zip(starts, [*starts[1:], end], strict=True))
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
