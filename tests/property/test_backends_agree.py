@@ -1,7 +1,7 @@
 """Random kernels give the same bits on every backend: the interpreter is the oracle.
 
 Kernels are made as source text, so the frontend takes part. They use exact operations alone and never look at the bits
-of a NaN. `QUERNEL_FUZZ_EXAMPLES=5000 pytest tests/property/test_backends_agree.py` searches for longer.
+of a NaN. `FUZZ_EXAMPLES=5000 pytest tests/property/test_backends_agree.py` searches for longer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import quernel as qn
 
-NUM_EXAMPLES = int(os.environ.get("QUERNEL_FUZZ_EXAMPLES", "40"))
+NUM_EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
 BACKENDS = [backend.name for backend in qn.backends() if backend.ok and backend.name != "reference"]
 
 SMALL = (qn.i8, qn.i16, qn.u8, qn.u16)
@@ -105,18 +105,28 @@ class Writer:
 
     def leaf(self, dtype: Any, scope: Scope) -> str:
         choices = [name for name, type_ in scope.locals if type_ is dtype]
-        choices += [f"{name}[{self.index(scope)}]" for name, type_ in self.arrays.items() if type_ is dtype]
+        choices += [self.element(name, scope) for name, type_ in self.arrays.items() if type_ is dtype]
         if dtype is qn.i64:
             choices += scope.counters
-        if dtype is qn.bool:
-            choices += [f"({self.leaf(qn.i32, scope)} > {self.leaf(qn.i32, scope)})"]
-        else:
-            choices.append(f"qn.{dtype.name}({self.literal(dtype)})")
+        if not choices or self.pick(*range(6)) == 0:
+            choices = [self.made(dtype, scope)]
         return str(self.pick(*choices))
 
-    def index(self, scope: Scope) -> str:
+    def made(self, dtype: Any, scope: Scope) -> str:
+        """A value of a type of which nothing may be at hand: a literal, or a cast of whatever there is."""
+        others = [self.element(name, scope) for name, type_ in self.arrays.items() if type_ is not qn.bool]
+        if dtype is qn.bool:
+            others = others or ["i"]
+            return f"({self.pick(*others)} > {self.pick('0', '1', '-3', *others)})"
+        if not others or self.pick(*range(4)) == 0:
+            return f"qn.{dtype.name}({self.literal(dtype)})"
+        return f"qn.{dtype.name}({self.pick(*others)})"
+
+    def element(self, name: str, scope: Scope) -> str:
+        """An element of an array; of those that are written, this thread's own."""
         counter = self.pick(*scope.counters)
-        return str(self.pick("i", f"({counter} * 3 + 1) % {self.length}", f"({counter} - 5) % {self.length}"))
+        shuffled = (f"({counter} * 3 + 1) % {self.length}", f"({counter} - 5) % {self.length}")
+        return f"{name}[{'i' if name.startswith('out') else self.pick('i', *shuffled)}]"
 
     def literal(self, dtype: Any) -> str:
         if dtype in FLOATS:
