@@ -10,6 +10,7 @@ import numpy as np
 
 from quernel.compiler.artifacts import ArtifactId, SlotKind
 from quernel.compiler.definition import KernelDefinition, Specialization
+from quernel.compiler.recording import CompilationRecording
 from quernel.dtypes import ArrayType, DType, ParameterType, ValueType, i64
 from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
 from quernel.identity import KernelId
@@ -54,8 +55,7 @@ class Interpreter:
         parameters = tuple((parameter.name, parameter.type) for parameter in kernel.params)
         specialization = Specialization(parameters, (), kernel.form, kernel.block, kernel.options)
         definition = KernelDefinition(KernelId("k", "0" * 64), specialization, expand=lambda: (module, True))
-        recording: Any = None  # the interpreter has nothing to add to a record
-        return self.compiler.lower(definition, self.artifact_id(), recording, logging.getLogger(__name__))
+        return self.compiler.lower(definition, self.artifact_id(), CompilationRecording(), logging.getLogger(__name__))
 
     def artifact(self, module: Module) -> ReferenceArtifact:
         return self.compiler.finalize(self.artifact_id(), self.lower(module))

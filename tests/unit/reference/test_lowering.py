@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bdb
 import linecache
+import logging
 import pickle
 import threading
 import traceback
@@ -16,6 +17,7 @@ import pytest
 from tests.unit.reference.builders import GID, Interpreter, add, array, int_, kernel, load, local, place, store
 
 from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
+from quernel.compiler.recording import CompilationRecording
 from quernel.dtypes import ScalarType, VectorType, bf16, bool_, f16, f32, f64, i32, i64, u8
 from quernel.errors import KernelAssertionError, LaunchError, OutOfBoundsError, ValidationError
 from quernel.geometry import LaunchForm
@@ -656,7 +658,6 @@ def test_a_ready_made_source_is_refused(interpreter: Interpreter) -> None:
         Specialization((), (), LaunchForm.GRID, (1,)),
         foreign=ForeignSource("llvm-ir", "define void @f()", "f", ()),
     )
-    recording: Any = None
-    log: Any = None
+    log = logging.getLogger(__name__)
     with pytest.raises(ValidationError, match="kernel native is llvm-ir, which the interpreter does not run"):
-        interpreter.compiler.lower(definition, interpreter.artifact_id(), recording, log)
+        interpreter.compiler.lower(definition, interpreter.artifact_id(), CompilationRecording(), log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import logging
 import math
+import platform
 from typing import TYPE_CHECKING
 
 from quernel.capabilities import TargetInfo
@@ -58,14 +59,17 @@ class ReferenceCompiler(ArtifactCompiler[Variant, Lowered, ReferenceArtifact]):
                 f"kernel {kernel.name} is {kernel.foreign.language}, which the interpreter does not run",
                 fix="launch it on a backend for that language",
             )
-        module = contract(fold(kernel.expand()))  # rounds as every backend does, and keeps each of the user's lines
-        self._validate(module.kernel)
-        functions, sites = lower_module(module)
-        return Lowered(_header(module), functions, sites)
-
-    def listing(self, lowered: Lowered) -> str:
-        """The Python text of the trees."""
-        return lowered.text
+        with recording.stage("emit"):
+            # Folds and rounds as every backend does, and keeps each of the user's lines.
+            module = contract(fold(kernel.expand()))
+            self._validate(module.kernel)
+            functions, sites = lower_module(module)
+        lowered = Lowered(_header(module), functions, sites)
+        recording.toolchain("Python", platform.python_version())
+        if recording.is_full:
+            recording.source(lowered.text)
+        log.debug("%s: %d functions as Python", kernel.name, len(functions))
+        return lowered
 
     def finalize(self, id: ArtifactId[Variant], lowered: Lowered) -> ReferenceArtifact:  # noqa: A002
         """The artifact of the trees: they are all that it needs."""
