@@ -97,6 +97,14 @@ def test_too_large_a_block_is_refused_with_one_that_fits(block: tuple[int, ...])
     assert refusal.value.fix == f"use a block of at most 1024 threads, e.g. {example}"
 
 
+def test_more_private_memory_than_a_stack_holds_is_refused() -> None:
+    own = Alloc(name="own", space=Space.PRIVATE, element=i64, shape=(1000, 33), loc=HERE)
+    use = store("own", const(1), global_id(), const(0), kind=RootKind.PRIVATE)
+    with pytest.raises(ValidationError, match="k has 264000 bytes of private memory") as refusal:
+        lowered(kernel((array("out", i64),), (own, use)))
+    assert refusal.value.where == HERE
+
+
 def test_checked_launches_are_refused() -> None:
     module = kernel((array("out", i64),), (store("out", const(1)),), options=KernelOptions(checked=True))
     with pytest.raises(ValidationError, match="has no checked launches"):

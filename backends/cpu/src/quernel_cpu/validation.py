@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import assert_never
 
@@ -44,6 +45,8 @@ from quernel.locations import NOWHERE, Location
 
 __all__ = ["validate", "validate_block"]
 
+_MAX_PRIVATE_BYTES = 256 * 1024
+"""Private memory lies on the stack, of which a thread may have no more than 512 KiB."""
 _OF_SUBGROUPS = frozenset({IndexKind.SUBGROUP_ID, IndexKind.SUBGROUP_LANE, IndexKind.SUBGROUP_SIZE})
 _OF_POINTS = frozenset({IndexKind.GLOBAL_ID, IndexKind.GLOBAL_DIM})
 
@@ -62,6 +65,7 @@ def validate(module: Module, target: TargetInfo) -> None:
     for owner in owners:
         for construct, where in _missing(owner):
             raise _refusal(construct, where, target, "write the kernel without it")
+        _validate_private_memory(owner, target)
         if kernel.form is LaunchForm.OVER:
             _validate_points(owner)
 
@@ -73,9 +77,7 @@ def validate_block(block: tuple[int, ...], target: TargetInfo, where: Location =
         ValidationError: it has too many threads, in all or along an axis.
     """
     limits = target.limits
-    num_threads = 1
-    for size in block:
-        num_threads *= size
+    num_threads = math.prod(block)
     allowed = limits.max_block[-len(block) :]
     if num_threads > limits.max_block_threads or any(size > most for size, most in zip(block, allowed, strict=True)):
         example = (*(1,) * (len(block) - 1), min(limits.max_block_threads, allowed[-1]))
@@ -95,6 +97,20 @@ def _refusal(construct: str, where: Location, target: TargetInfo, fix: str) -> V
 
 def _known(where: Location) -> Location | None:
     return None if where == NOWHERE else where
+
+
+def _validate_private_memory(owner: Kernel | Function, target: TargetInfo) -> None:
+    num_bytes = 0
+    for stmt in walk_statements(owner.body):
+        if isinstance(stmt, Alloc):
+            num_bytes += math.prod(stmt.shape) * stmt.element.itemsize
+            if num_bytes > _MAX_PRIVATE_BYTES:
+                raise ValidationError(
+                    f"{owner.name} has {num_bytes} bytes of private memory; "
+                    f"{target.backend}:{target.name} allows {_MAX_PRIVATE_BYTES}",
+                    where=_known(stmt.loc),
+                    fix="use smaller private arrays, or a part of an array argument for each thread",
+                )
 
 
 def _validate_points(owner: Kernel | Function) -> None:
