@@ -6,8 +6,9 @@ import ast
 
 from quernel.dtypes import DType, ScalarType, u64
 from quernel.ir import nodes
-from quernel.lang.conversions import meeting, stored
-from quernel.lang.expressions import as_scalar, evaluate, place, scalar
+from quernel.lang.conversions import as_scalar, meeting, stored
+from quernel.lang.elements import Element, load
+from quernel.lang.expressions import element, evaluate, scalar
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.operators import binary
 from quernel.lang.promotion import kind_of
@@ -33,12 +34,11 @@ def _assign_to(lowering: FunctionLowering, target: ast.expr, value: Value, sourc
             _bind(lowering, target, name, value, source)
         case ast.Subscript():
             values, marks = [value], [lowering.mark()]
-            where = _target_place(lowering, target)
+            where = _target(lowering, target)
             lowering.loads_before(values, marks, [source])
             held = as_scalar(lowering, values[0], source, "what is stored")
-            assert isinstance(where.type, DType)
-            converted = stored(lowering, held, where.type, source)
-            lowering.emit(nodes.Store(place=where, value=converted, loc=lowering.where(target)))
+            converted = stored(lowering, held, where.dtype, source)
+            lowering.emit(nodes.Store(place=where.place(lowering, target), value=converted, loc=lowering.where(target)))
         case ast.Tuple(elts=targets) | ast.List(elts=targets):
             _unpack(lowering, target, targets, value, source)
         case ast.Starred():
@@ -51,14 +51,14 @@ def _assign_to(lowering: FunctionLowering, target: ast.expr, value: Value, sourc
             )
 
 
-def _target_place(lowering: FunctionLowering, target: ast.Subscript) -> nodes.Place:
+def _target(lowering: FunctionLowering, target: ast.Subscript) -> Element:
     owner = evaluate(lowering, target.value)
     if not isinstance(owner, ArrayValue):
         name = ast.unparse(target.value)
         raise lowering.refuse.type(
             target, f"`{name}` is no array, so its elements cannot be assigned", "assign to an element of an array"
         )
-    return place(lowering, target, owner)[0]
+    return element(lowering, target, owner)
 
 
 def _unpack(
@@ -181,30 +181,20 @@ def augmented(lowering: FunctionLowering, node: ast.AugAssign) -> None:
             value = binary(lowering, type(node.op), left, scalar(lowering, node.value), node)
             assign_name(lowering, node.target, name, value, node.value)
         case ast.Subscript():
-            where = _held_place(lowering, _target_place(lowering, node.target), node.target)
-            assert isinstance(where.type, DType)
-            loc = lowering.where(node.target)
-            left = Scalar(ScalarType(where.type), nodes.Load(place=where, loc=loc), has_load=True, depth=2)
-            values: list[Value] = [left]
+            where = _target(lowering, node.target).held(lowering, node.target)
+            values: list[Value] = [load(lowering, where, node.target)]
             marks = [lowering.mark()]
             right = scalar(lowering, node.value)
             lowering.loads_before(values, marks, [node.target])
             held = values[0]
             assert isinstance(held, Scalar)
             result = binary(lowering, type(node.op), held, right, node)
-            converted = stored(lowering, result, where.type, node)
-            lowering.emit(nodes.Store(place=where, value=converted, loc=loc))
+            converted = stored(lowering, result, where.dtype, node)
+            place = where.place(lowering, node.target)
+            lowering.emit(nodes.Store(place=place, value=converted, loc=lowering.where(node.target)))
         case _:
             raise lowering.refuse.syntax(
                 node.target,
                 f"`{ast.unparse(node.target)}` cannot be assigned in a kernel",
                 "assign to a local or to an element of an array",
             )
-
-
-def _held_place(lowering: FunctionLowering, where: nodes.Place, node: ast.Subscript) -> nodes.Place:
-    indices = []
-    for index in where.indices:
-        value = Scalar(ScalarType(index.type), index)
-        indices.append(lowering.expr(lowering.leaf(value, node), node))
-    return nodes.Place(root=where.root, indices=tuple(indices), type=where.type, loc=where.loc)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+
 from quernel.dtypes import DType, ScalarType, bool_, i64
 from quernel.ir import nodes
 from quernel.lang.constants import constant, converted, literal
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.refusals import Node
-from quernel.lang.values import Scalar, named
+from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe, named
 
-__all__ = ["cast", "meeting", "stored", "to_index", "truth"]
+__all__ = ["as_scalar", "cast", "meeting", "shortened", "stored", "to_index", "truth"]
 
 
 def meeting(lowering: FunctionLowering, value: Scalar, dtype: DType, node: Node) -> Scalar:
@@ -78,3 +80,38 @@ def to_index(lowering: FunctionLowering, value: Scalar, node: Node, what: str) -
             node, f"{what} must be an integer, not {named(value.type)}", "write `int(…)` around it"
         )
     return meeting(lowering, value, i64, node)
+
+
+def as_scalar(lowering: FunctionLowering, value: Value, node: ast.expr, what: str = "") -> Scalar:
+    """`value`, which must be a scalar. `what` says what it is; by default, the text of `node`.
+
+    Raises:
+        KernelTypeError: it is an array, a tuple or an object.
+    """
+    if isinstance(value, Scalar):
+        return value
+    what = what or f"`{shortened(node)}`"
+    match value:
+        case ArrayValue(type=type_):
+            indices = ", ".join("ijkl"[: type_.ndim])
+            raise lowering.refuse.type(
+                node, f"{what} is a whole array ({type_}); a thread works on one element", f"index it: `[{indices}]`"
+            )
+        case TupleValue(items):
+            raise lowering.refuse.type(
+                node, f"{what} is a tuple of {len(items)} values", "unpack it: `a, b = …`, or index it: `…[0]`"
+            )
+        case ObjectValue(value=held):
+            if held is None or isinstance(held, str):
+                raise lowering.refuse.type(node, f"{what} is {held!r}, not a number", "use a number")
+            raise lowering.refuse.type(
+                node,
+                f"{what} is {describe(value)}, of type {type(held).__name__}, not a number",
+                "pass it as an argument, or use a number",
+            )
+
+
+def shortened(node: ast.expr) -> str:
+    """The text of an expression, for a message."""
+    text = ast.unparse(node)
+    return text if len(text) <= 40 else text[:37] + "…"

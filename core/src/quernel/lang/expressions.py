@@ -1,28 +1,24 @@
-"""Expressions: from nodes of `ast` to values, left to right, with short circuit.
-
-The IR evaluates every expression whole, so what must not be evaluated (the right side of `and`, one side of a
-conditional) becomes an `If` into a temporary as soon as it reads memory or makes a statement.
-"""
+"""Expressions: from nodes of `ast` to values, left to right."""
 
 from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Callable
 from typing import Final
 
-from quernel.dtypes import DType, ScalarType, dtype_of
+from quernel.dtypes import ScalarType, dtype_of
 from quernel.ir import nodes
 from quernel.lang.calls import call
+from quernel.lang.choices import Thunk, either, short_circuit
 from quernel.lang.constants import compare_constants, constant
-from quernel.lang.conversions import meeting, to_index, truth
+from quernel.lang.conversions import as_scalar, shortened, truth
+from quernel.lang.elements import Element, element_at, load, written_indices
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import attribute, captured, find_name
 from quernel.lang.operators import binary, compare, unary
-from quernel.lang.promotion import join
-from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe, named
+from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
 
-__all__ = ["condition", "evaluate", "evaluate_operands", "evaluate_statement_call", "place", "scalar"]
+__all__ = ["condition", "element", "evaluate", "evaluate_operands", "evaluate_statement_call", "scalar"]
 
 _REFUSED: Final[dict[type[ast.expr], tuple[str, str]]] = {
     ast.Lambda: ("a lambda", "write a @qn.func outside the kernel"),
@@ -39,7 +35,7 @@ _REFUSED: Final[dict[type[ast.expr], tuple[str, str]]] = {
     ast.Await: ("`await`", "wait on the host"),
     ast.JoinedStr: ("an f-string", "format on the host"),
     ast.Starred: ("`*` before an argument", "write the arguments one by one"),
-    ast.Slice: ("a slice", "index one element: `a[i]`; slice on the host before the launch"),
+    ast.Slice: ("a slice", "index one element: `a[i]`"),
 }
 
 
@@ -72,40 +68,6 @@ def scalar(lowering: FunctionLowering, node: ast.expr) -> Scalar:
         KernelTypeError: it is an array, a tuple or an object.
     """
     return as_scalar(lowering, evaluate(lowering, node), node)
-
-
-def as_scalar(lowering: FunctionLowering, value: Value, node: ast.expr, what: str = "") -> Scalar:
-    """`value`, which must be a scalar. `what` says what it is; by default, the text of `node`.
-
-    Raises:
-        KernelTypeError: it is an array, a tuple or an object.
-    """
-    if isinstance(value, Scalar):
-        return value
-    what = what or f"`{_short(node)}`"
-    match value:
-        case ArrayValue(type=type_):
-            indices = ", ".join("ijkl"[: type_.ndim])
-            raise lowering.refuse.type(
-                node, f"{what} is a whole array ({type_}); a thread works on one element", f"index it: `[{indices}]`"
-            )
-        case TupleValue(items):
-            raise lowering.refuse.type(
-                node, f"{what} is a tuple of {len(items)} values", "unpack it: `a, b = …`, or index it: `…[0]`"
-            )
-        case ObjectValue(value=held):
-            if held is None or isinstance(held, str):
-                raise lowering.refuse.type(node, f"{what} is {held!r}, not a number", "use a number")
-            raise lowering.refuse.type(
-                node,
-                f"{what} is {describe(value)}, of type {type_name(held)}, not a number",
-                "pass it as an argument, or use a number",
-            )
-
-
-def type_name(value: object) -> str:
-    """The name of a value's type."""
-    return type(value).__name__
 
 
 def evaluate_operands(lowering: FunctionLowering, operands: list[ast.expr]) -> list[Value]:
@@ -141,7 +103,7 @@ def _evaluate(lowering: FunctionLowering, node: ast.expr) -> Value | None:
                 return _comparison(lowering, node)
             case ast.BoolOp():
                 parts = [_thunk(lowering, part) for part in node.values]
-                return _short_circuit(lowering, node, isinstance(node.op, ast.And), parts)
+                return short_circuit(lowering, node, isinstance(node.op, ast.And), parts)
             case ast.IfExp():
                 return _conditional(lowering, node)
             case ast.Call():
@@ -234,10 +196,7 @@ def _subscript(lowering: FunctionLowering, node: ast.Subscript) -> Value:
     owner = evaluate(lowering, node.value)
     match owner:
         case ArrayValue():
-            where, has_load = place(lowering, node, owner)
-            assert isinstance(where.type, DType)
-            expr = nodes.Load(place=where, loc=lowering.where(node))
-            return Scalar(ScalarType(where.type), expr, has_load=True, depth=2 if not has_load else 3)
+            return load(lowering, element(lowering, node, owner), node)
         case TupleValue(items):
             index = scalar(lowering, node.slice)
             if not isinstance(index.constant, int) or isinstance(index.constant, bool):
@@ -257,53 +216,15 @@ def _subscript(lowering: FunctionLowering, node: ast.Subscript) -> Value:
             raise lowering.refuse.type(node, f"{describe(owner)} cannot be indexed", "index an array")
 
 
-def place(lowering: FunctionLowering, node: ast.Subscript, array: ArrayValue) -> tuple[nodes.Place, bool]:
-    """The element of `array` that `node` names, and whether its indices read memory.
+def element(lowering: FunctionLowering, node: ast.Subscript, array: ArrayValue) -> Element:
+    """The element of `array` that `node` names.
 
     Raises:
         KernelTypeError: not one integer per axis, or a negative constant.
         KernelSyntaxError: a slice, or an element type that the language does not have yet.
     """
-    written = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
-    for index in written:
-        if isinstance(index, ast.Slice):
-            raise lowering.refuse.syntax(node, "a slice has no meaning in a kernel", _REFUSED[ast.Slice][1])
-        if isinstance(index, ast.Constant) and index.value in (None, ...) and not isinstance(index.value, int):
-            raise lowering.refuse.syntax(
-                index, f"`{ast.unparse(index)}` in an index has no meaning in a kernel", "index every axis"
-            )
-    values = evaluate_operands(lowering, written)
-    if len(values) == 1 and isinstance(values[0], TupleValue):
-        values = list(values[0].items)
-        written = [node.slice] * len(values)
-    ndim = array.type.ndim
-    name = ast.unparse(node.value)
-    if len(values) != ndim:
-        indices = ", ".join(f"i{axis}" for axis in range(ndim or 0)) if ndim != 1 else "i"
-        raise lowering.refuse.type(
-            node,
-            f"`{name}` has {_counted(ndim or 0, 'axis', 'axes')} ({array.type}) and is indexed with {len(values)}",
-            f"give one index per axis: `{name}[{indices}]`",
-        )
-    indices_ir = []
-    has_load = False
-    for axis, (value, at) in enumerate(zip(values, written, strict=True)):
-        held = as_scalar(lowering, value, at)
-        along = to_index(lowering, held, at, f"an index of `{name}`")
-        if isinstance(along.constant, int) and along.constant < 0:
-            raise lowering.refuse.type(
-                at,
-                f"the index {along.constant} of `{name}` is negative, and indices do not wrap in a kernel",
-                f"count from the end yourself: `{name}.shape[{axis}] - {-along.constant}`",
-            )
-        indices_ir.append(lowering.expr(along, at))
-        has_load = has_load or along.has_load
-    element = lowering.supported(array.type.element, node, "elements")
-    return nodes.Place(root=array.root, indices=tuple(indices_ir), type=element, loc=lowering.where(node)), has_load
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+    written = written_indices(lowering, node)
+    return element_at(lowering, node, array, written, evaluate_operands(lowering, written))
 
 
 def _operators(lowering: FunctionLowering, node: ast.BinOp) -> Scalar:
@@ -324,14 +245,7 @@ def _operators(lowering: FunctionLowering, node: ast.BinOp) -> Scalar:
     return result
 
 
-def _short(node: ast.expr) -> str:
-    text = ast.unparse(node)
-    return text if len(text) <= 40 else text[:37] + "…"
-
-
 # --- what is evaluated only sometimes ---------------------------------------------------------------------------------
-
-Thunk = Callable[[], Scalar]
 
 
 def _thunk(lowering: FunctionLowering, node: ast.expr) -> Thunk:
@@ -343,7 +257,7 @@ def condition(lowering: FunctionLowering, node: ast.expr) -> Scalar:
     if isinstance(node, ast.BoolOp):
         with lowering.nested(node):
             parts: list[Thunk] = [_condition_thunk(lowering, part) for part in node.values]
-            return _short_circuit(lowering, node, isinstance(node.op, ast.And), parts)
+            return short_circuit(lowering, node, isinstance(node.op, ast.And), parts)
     value = evaluate(lowering, node)
     if isinstance(value, ObjectValue) and (value.value is None or isinstance(value.value, str)):
         return constant(bool(value.value))
@@ -354,35 +268,6 @@ def _condition_thunk(lowering: FunctionLowering, node: ast.expr) -> Thunk:
     return lambda: condition(lowering, node)
 
 
-def _short_circuit(lowering: FunctionLowering, node: ast.expr, is_and: bool, parts: list[Thunk]) -> Scalar:
-    """`and` or `or`: the first part that decides, else the last; nothing behind the deciding one is evaluated."""
-    result = parts[0]()
-    for part in parts[1:]:
-        if result.constant is not None:
-            if bool(result.constant) is not is_and:
-                return result
-            result = part()
-            continue
-        with lowering.new_block() as body:
-            right = part()
-        result = _chosen_by_itself(lowering, node, is_and, result, right, body)
-    return result
-
-
-def _chosen_by_itself(
-    lowering: FunctionLowering, node: ast.expr, is_and: bool, left: Scalar, right: Scalar, body: list[nodes.Stmt]
-) -> Scalar:
-    if left.dtype.is_bool and right.dtype.is_bool:
-        goes_on = left
-        left = constant(not is_and)
-    else:
-        left = lowering.leaf(left, node)
-        goes_on = truth(lowering, left, node)
-    if not is_and:
-        return _either(lowering, node, goes_on, left, [], right, body)
-    return _either(lowering, node, goes_on, right, body, left, [])
-
-
 def _conditional(lowering: FunctionLowering, node: ast.IfExp) -> Value:
     test = condition(lowering, node.test)
     if test.constant is not None:
@@ -391,48 +276,7 @@ def _conditional(lowering: FunctionLowering, node: ast.IfExp) -> Value:
         then = scalar(lowering, node.body)
     with lowering.new_block() as other_body:
         other = scalar(lowering, node.orelse)
-    return _either(lowering, node, test, then, then_body, other, other_body)
-
-
-def _either(
-    lowering: FunctionLowering,
-    node: ast.expr,
-    test: Scalar,
-    then: Scalar,
-    then_body: list[nodes.Stmt],
-    other: Scalar,
-    other_body: list[nodes.Stmt],
-) -> Scalar:
-    """One of two values: a `Select` where both may be evaluated, else an `If` into a temporary."""
-    type_ = join(then.type, other.type)
-    if type_ is None:
-        raise lowering.refuse.type(
-            node,
-            f"this is {named(then.type)} on one side and {named(other.type)} on the other",
-            "cast one side to the type of the other",
-        )
-    assert isinstance(type_.dtype, DType)
-    loc = lowering.where(node)
-    is_plain = not (then_body or other_body or then.has_load or other.has_load)
-    if is_plain:
-        a = meeting(lowering, then, type_.dtype, node)
-        b = meeting(lowering, other, type_.dtype, node)
-        expr = nodes.Select(
-            condition=lowering.expr(test, node),
-            then=lowering.expr(a, node),
-            otherwise=lowering.expr(b, node),
-            loc=loc,
-        )
-        return lowering.made(type_, expr, node, test, a, b)
-    name = lowering.scope.temporary(type_.dtype)
-    bodies = []
-    for value, body in ((then, then_body), (other, other_body)):
-        with lowering.new_block() as assignment:
-            converted = meeting(lowering, value, type_.dtype, node)
-            assignment.append(nodes.Assign(name=name, value=lowering.expr(converted, node), loc=loc))
-        bodies.append((*body, *assignment))
-    lowering.emit(nodes.If(condition=lowering.expr(test, node), then=bodies[0], otherwise=bodies[1], loc=loc))
-    return Scalar(type_, nodes.Local(name=name, type=type_.dtype, loc=loc))
+    return either(lowering, node, test, then, then_body, other, other_body)
 
 
 def _comparison(lowering: FunctionLowering, node: ast.Compare) -> Scalar:
@@ -462,7 +306,7 @@ def _comparison(lowering: FunctionLowering, node: ast.Compare) -> Scalar:
 
         return compare_next
 
-    return _short_circuit(lowering, node, True, [link(index) for index in range(len(node.ops))])
+    return short_circuit(lowering, node, True, [link(index) for index in range(len(node.ops))])
 
 
 def _compared(lowering: FunctionLowering, node: ast.Compare, op: type[ast.cmpop], left: Value, right: Value) -> Scalar:
@@ -519,5 +363,5 @@ def _call(lowering: FunctionLowering, node: ast.Call) -> Value | None:
     if isinstance(function, ObjectValue):
         return call(lowering, node, function.value, arguments, named)
     raise lowering.refuse.type(
-        node, f"`{_short(node.func)}` is {describe(function)} and cannot be called", "call a function"
+        node, f"`{shortened(node.func)}` is {describe(function)} and cannot be called", "call a function"
     )

@@ -71,8 +71,8 @@ class FunctionLowering:
         self.is_kernel = is_kernel
         self.loops: list[LoopFrame] = []
         self.is_tolerant = is_tolerant
-        self.returns: tuple[Node, int] | None = None
-        self.returns_nothing_at: Node | None = None
+        self.returns: tuple[ast.Return, int] | None = None
+        self.returns_nothing_at: ast.Return | None = None
         self.bounds: dict[str, tuple[int, int]] = {}
         self.num_calls = 0
         self._nesting = 0
@@ -171,11 +171,17 @@ class FunctionLowering:
                 self.bounds[name] = max(low, dtype.min), min(high, dtype.max)
 
     def made(
-        self, type_: ScalarType, expr: nodes.Expr, node: Node, *parts: Scalar, constant: Number | None = None
+        self,
+        type_: ScalarType,
+        expr: nodes.Expr,
+        node: Node,
+        *parts: Scalar,
+        constant: Number | None = None,
+        has_load: bool = False,
     ) -> Scalar:
         """A value made of `parts`; through a temporary where its IR would nest too deep."""
         depth = 1 + max((part.depth for part in parts), default=0)
-        value = Scalar(type_, expr, constant, has_load=any(part.has_load for part in parts), depth=depth)
+        value = Scalar(type_, expr, constant, has_load=has_load or any(part.has_load for part in parts), depth=depth)
         return self.held(value, node) if depth > _MAX_DEPTH else value
 
     def held(self, value: Scalar, node: Node) -> Scalar:

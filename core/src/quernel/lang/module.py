@@ -1,17 +1,11 @@
-"""Modules: the kernel and the device functions that it reaches, each lowered until the types of its locals stand.
-
-A body is lowered again and again, each time with the types of the locals that the time before ended with, until they
-stay the same. Types only grow, so a few passes do.
-"""
+"""Modules: the kernel, and the device functions that it reaches, each once per kind of call."""
 
 from __future__ import annotations
 
 import ast
-import functools
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
 
 import attrs
 
@@ -20,34 +14,20 @@ from quernel.errors import KernelTypeError
 from quernel.geometry import LaunchForm
 from quernel.intrinsics import DeviceFunction
 from quernel.ir import nodes
-from quernel.ir.nodes import ArrayRef, Call, Expr, Function, Kernel, Module, Parameter, Root, RootKind
+from quernel.ir.nodes import ArrayRef, Call, Expr, Function, Kernel, Module
 from quernel.ir.walk import walk_statements
-from quernel.lang.assignments import assign_name
+from quernel.lang.bodies import lower_function
 from quernel.lang.conversions import meeting
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import captured
+from quernel.lang.parameters import parameter, parameter_value, parameters_of
 from quernel.lang.promotion import kind_of
 from quernel.lang.refusals import Refusals
-from quernel.lang.scope import Entry, Joins, Scope, stored_names
 from quernel.lang.source import Source, read_source
-from quernel.lang.statements import lower_body
 from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
 from quernel.options import KernelOptions
 
 __all__ = ["KernelUnit"]
-
-_MAX_PASSES: Final = 100
-_Known = dict[str | int, Entry]
-
-
-@attrs.frozen(eq=False)
-class _Lowered:
-    """A function's body, lowered: its variables, statements, results and the bounds of its weak parameters."""
-
-    locals: tuple[nodes.LocalVariable, ...]
-    body: tuple[nodes.Stmt, ...]
-    results: tuple[Entry, ...]
-    bounds: Mapping[str, tuple[int, int]]
 
 
 @attrs.frozen(eq=False)
@@ -86,22 +66,22 @@ class KernelUnit:
         self._names.add(name)
         values: dict[str, Value] = {}
         params = []
-        for argument in _parameters(refuse):
+        for argument in parameters_of(refuse):
             if argument.arg in constants:
                 values[argument.arg] = captured(refuse, argument, argument.arg, constants[argument.arg])
                 continue
             type_ = parameter_types[argument.arg]
-            values[argument.arg] = _parameter_value(refuse, argument, type_)
+            values[argument.arg] = parameter_value(refuse, argument, type_)
             params.append((argument, type_))
         with self._entered(function):
-            lowered = self._lower(function, refuse, values, is_kernel=True)
+            lowered = lower_function(self, function, refuse, values, is_kernel=True)
         kernel = Kernel(
             name=name,
             form=self.form,
             block=self._block,
-            params=tuple(_parameter(refuse, argument, type_, lowered) for argument, type_ in params),
+            params=tuple(parameter(refuse, argument, type_, lowered.bounds) for argument, type_ in params),
             locals=lowered.locals,
-            body=lowered.body,
+            body=lowered.statements,
             options=self._options,
             loc=refuse.where(source.definition),
         )
@@ -182,11 +162,11 @@ class KernelUnit:
         refuse = Refusals(self._read(function), (called, *lowering.refuse.chain))
         values: dict[str, Value] = {}
         params: list[tuple[ast.arg, ParameterType]] = []
-        for argument in _parameters(refuse):
+        for argument in parameters_of(refuse):
             value = arguments[argument.arg]
             match value:
                 case Scalar(constant=None, type=type_) | ArrayValue(type=type_):
-                    values[argument.arg] = _parameter_value(refuse, argument, type_)
+                    values[argument.arg] = parameter_value(refuse, argument, type_)
                     params.append((argument, type_))
                 case Scalar():
                     values[argument.arg] = Scalar(value.type, constant=value.constant)
@@ -194,13 +174,13 @@ class KernelUnit:
                     values[argument.arg] = value
         name = self._unique_name(function.__name__)
         with self._entered(function):
-            lowered = self._lower(function, refuse, values, is_kernel=False)
+            lowered = lower_function(self, function, refuse, values, is_kernel=False)
         made = Function(
             name=name,
-            params=tuple(_parameter(refuse, argument, type_, lowered) for argument, type_ in params),
+            params=tuple(parameter(refuse, argument, type_, lowered.bounds) for argument, type_ in params),
             results=tuple(entry.type.dtype for entry in lowered.results),
             locals=lowered.locals,
-            body=lowered.body,
+            body=lowered.statements,
             loc=refuse.where(refuse.source.definition),
         )
         return _Specialized(made, tuple(entry.type for entry in lowered.results))
@@ -268,123 +248,6 @@ class KernelUnit:
         source = read_source(function)
         self.storable = self.storable and source.storable
         return source
-
-    def _lower(
-        self,
-        function: types.FunctionType,
-        refuse: Refusals,
-        values: dict[str, Value],
-        *,
-        is_kernel: bool,
-    ) -> _Lowered:
-        def run(known: _Known, *, is_tolerant: bool) -> FunctionLowering:
-            scope = Scope(values, stores, Joins(known))
-            lowering = FunctionLowering(self, function, refuse, scope, is_kernel=is_kernel, is_tolerant=is_tolerant)
-            _copy_assigned_parameters(lowering, definition)
-            lower_body(lowering, definition.body)
-            return lowering
-
-        definition = refuse.source.definition
-        stores = stored_names(definition.body)
-        known: _Known = {}
-        for _ in range(_MAX_PASSES):
-            try:
-                lowering = run(known, is_tolerant=False)
-            except KernelTypeError:
-                # Types that are not settled yet may be what is refused.
-                settled = _settled(known, functools.partial(run, is_tolerant=True))
-                if settled == known:
-                    raise
-                known = settled
-                continue
-            if lowering.scope.joins.is_settled:
-                return _finished(lowering, definition)
-            known = lowering.scope.joins.found
-        raise refuse.type(definition, "the types of the locals do not settle", "cast where they are assigned")
-
-
-def _settled(known: _Known, run: Callable[[_Known], FunctionLowering]) -> _Known:
-    """The types that statements which are not refused lead to."""
-    for _ in range(_MAX_PASSES):
-        found = run(known).scope.joins.found
-        if found == known:
-            break
-        known = found
-    return known
-
-
-def _finished(lowering: FunctionLowering, definition: ast.FunctionDef) -> _Lowered:
-    _check_ends(lowering, definition)
-    num_results = lowering.returns[1] if lowering.returns is not None else 0
-    results = tuple(lowering.scope.joins[index] for index in range(num_results))
-    return _Lowered(lowering.scope.variables(), tuple(lowering.block), results, lowering.bounds)
-
-
-def _parameters(refuse: Refusals) -> list[ast.arg]:
-    """The parameters of a function, in order."""
-    arguments = refuse.source.definition.args
-    for extra, stars in ((arguments.vararg, "*"), (arguments.kwarg, "**")):
-        if extra is not None:
-            raise refuse.syntax(
-                extra, f"a parameter `{stars}{extra.arg}` has no meaning in a kernel", "name each parameter"
-            )
-    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-
-
-def _parameter_value(refuse: Refusals, argument: ast.arg, type_: ParameterType) -> Value:
-    name = argument.arg
-    if isinstance(type_, ArrayType):
-        _require_supported(refuse, argument, type_.element)
-        return ArrayValue(Root(RootKind.PARAM, name), type_)
-    _require_supported(refuse, argument, type_.dtype)
-    expr = nodes.Param(name=name, type=type_.dtype, loc=refuse.where(argument))
-    assert isinstance(type_.dtype, DType)
-    origins = frozenset([name]) if type_.weak and type_.dtype.is_integer else frozenset()
-    return Scalar(type_, expr, origins=origins)
-
-
-def _require_supported(refuse: Refusals, argument: ast.arg, type_: object) -> None:
-    if not isinstance(type_, DType):
-        raise refuse.later(argument, f"parameters of {type_} are", "pass one array or value per component")
-    if type_.is_float and type_.bits == 16:
-        raise refuse.later(argument, f"parameters of type {type_} are", "convert them to f32 on the host")
-
-
-def _parameter(refuse: Refusals, argument: ast.arg, type_: ParameterType, lowered: _Lowered) -> Parameter:
-    bounds = lowered.bounds.get(argument.arg)
-    if bounds is not None and bounds[0] > bounds[1]:
-        raise refuse.type(
-            argument, f"no integer fits every type that `{argument.arg}` meets", "cast it where it is used"
-        )
-    return Parameter(name=argument.arg, type=type_, bounds=bounds, loc=refuse.where(argument))
-
-
-def _copy_assigned_parameters(lowering: FunctionLowering, definition: ast.FunctionDef) -> None:
-    """Parameters are never assigned in the IR: those that are in the source start as locals of their value."""
-    for name, value in lowering.scope.parameters.items():
-        if name in lowering.scope.stores and isinstance(value, Scalar):
-            arguments = definition.args
-            node = next(
-                argument
-                for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-                if argument.arg == name
-            )
-            assign_name(lowering, node, name, value, node)
-
-
-def _check_ends(lowering: FunctionLowering, definition: ast.FunctionDef) -> None:
-    """Every way through a function that returns values must return them."""
-    if lowering.returns is None:
-        return
-    node = lowering.returns_nothing_at
-    if node is None and lowering.scope.assigned is not None:
-        node = definition.body[-1]
-    if node is not None:
-        raise lowering.refuse.type(
-            node,
-            f"`{definition.name}` returns a value in line {lowering.returns[0].lineno}, and nothing on this way",
-            "return a value on every way through the function",
-        )
 
 
 def _keeps_kind(given: DType, declared: DType) -> bool:

@@ -5,32 +5,24 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-from quernel import intrinsics
-from quernel.dtypes import ScalarType, bool_, i64
+from quernel.dtypes import ScalarType, i64
 from quernel.errors import KernelTypeError
 from quernel.ir import nodes
 from quernel.ir.nodes import UnaryOp
 from quernel.lang.assignments import assign, assign_name, augmented, in_type
+from quernel.lang.branches import IfChain
 from quernel.lang.constants import literal
-from quernel.lang.conversions import to_index
-from quernel.lang.expressions import (
-    as_scalar,
-    condition,
-    evaluate,
-    evaluate_operands,
-    evaluate_statement_call,
-)
+from quernel.lang.conversions import as_scalar
+from quernel.lang.expressions import condition, evaluate, evaluate_statement_call
 from quernel.lang.lowering import FunctionLowering
+from quernel.lang.ranges import CountedRange, counted_range
 from quernel.lang.scope import LoopFrame, meet, stored_names
-from quernel.lang.values import ObjectValue, Scalar, TupleValue, Value, named
-from quernel.locations import Location
+from quernel.lang.values import Scalar, TupleValue, named
 
 __all__ = ["MAX_UNROLLED", "lower_body"]
 
 MAX_UNROLLED: Final = 1024
 """The most copies of its body that an unrolled loop may make."""
-_MAX_CHAIN: Final = 24
-"""Links of an `elif` chain that become nested `If`s; longer chains go on behind a flag."""
 
 _REFUSED: Final[dict[type[ast.stmt], tuple[str, str]]] = {
     ast.FunctionDef: ("a function within a kernel", "write a @qn.func outside the kernel"),
@@ -126,7 +118,7 @@ def _if(lowering: FunctionLowering, node: ast.If) -> None:
     """A chain of `if` and `elif`, walked without recursion; a side that a constant rules out is not looked at."""
     scope = lowering.scope
     outcomes: list[frozenset[str] | None] = []
-    chain = _Chain(lowering, lowering.where(node))
+    chain = IfChain(lowering, lowering.where(node))
     current: ast.If | None = node
     rest: list[ast.stmt] = []
     while current is not None:
@@ -153,54 +145,6 @@ def _if(lowering: FunctionLowering, node: ast.If) -> None:
     scope.assigned = meet(outcomes)
 
 
-class _Chain:
-    """The `If`s of one chain: each stands in the `otherwise` of the one before.
-
-    After `_MAX_CHAIN` links the nest is closed, and the chain goes on behind a flag that its last `otherwise` sets.
-    """
-
-    def __init__(self, lowering: FunctionLowering, loc: Location) -> None:
-        self._lowering = lowering
-        self._loc = loc
-        self._links: list[tuple[nodes.Expr, list[nodes.Stmt], Location]] = []
-        self._flag: str | None = None
-
-    def add(self, test: nodes.Expr, then: list[nodes.Stmt], loc: Location) -> None:
-        """One more link; what is written from here on stands in its `otherwise`."""
-        self._links.append((test, then, loc))
-        self._lowering.open_block()
-        if len(self._links) == _MAX_CHAIN:
-            flag = self._lowering.scope.temporary(bool_)
-            self._lowering.emit(nodes.Assign(name=flag, value=literal(True, bool_, self._loc), loc=self._loc))
-            self._close(nodes.Assign(name=flag, value=literal(False, bool_, self._loc), loc=self._loc))
-            self._flag = flag
-            self._lowering.open_block()
-
-    def close(self) -> None:
-        """Ends the chain."""
-        self._close(None)
-
-    def _close(self, before: nodes.Stmt | None) -> None:
-        lowering = self._lowering
-        tests = [*self._links]
-        if self._flag is not None:
-            condition = nodes.Local(name=self._flag, type=bool_, loc=self._loc)
-        while tests:
-            test, then, loc = tests.pop()
-            otherwise = lowering.close_block()
-            statement = nodes.If(condition=test, then=tuple(then), otherwise=tuple(otherwise), loc=loc)
-            if not tests and self._flag is None and before is not None:
-                lowering.emit(before)
-            lowering.emit(statement)
-        if self._flag is not None:
-            body = lowering.close_block()
-            if before is not None:
-                lowering.emit(before)
-            lowering.emit(nodes.If(condition=condition, then=tuple(body), loc=self._loc))
-        self._links = []
-        self._flag = None
-
-
 # --- loops ------------------------------------------------------------------------------------------------------------
 
 
@@ -210,29 +154,11 @@ def _for(lowering: FunctionLowering, node: ast.For) -> None:
     target = node.target
     if not isinstance(target, ast.Name):
         raise lowering.refuse.syntax(target, "the variable of a `for` must be one name", "write `for k in range(…):`")
-    ends_node, is_unrolled = _range_of(lowering, node.iter)
-    values = evaluate_operands(lowering, ends_node.args)
-    ends = [
-        to_index(lowering, as_scalar(lowering, value, at), at, "an end of a range")
-        for value, at in zip(values, ends_node.args, strict=True)
-    ]
-    if len(ends) == 1:
-        ends = [_index_constant(0), *ends]
-    if len(ends) == 2:
-        ends = [*ends, _index_constant(1)]
-    if ends[2].constant == 0:
-        raise lowering.refuse.type(ends_node.args[2], "the step of a range is 0", "use a step other than 0")
-    trips = _trips(ends)
-    if is_unrolled:
-        if trips is None:
-            raise lowering.refuse.type(
-                node.iter,
-                "an unrolled loop must have ends that are known when the kernel is compiled",
-                "use literals, captured constants or `qn.Const` parameters, or a plain `range`",
-            )
-        _unrolled(lowering, node, target, trips)
+    counted = counted_range(lowering, node.iter)
+    if counted.is_unrolled:
+        _unrolled(lowering, node, target, counted)
         return
-    start, stop, step = (lowering.expr(end, node.iter) for end in ends)
+    start, stop, step = (lowering.expr(end, node.iter) for end in counted.ends)
     name = target.id
     _declare_range_variable(lowering, target)
     before = lowering.scope.assigned
@@ -251,44 +177,7 @@ def _for(lowering: FunctionLowering, node: ast.For) -> None:
             loc=lowering.where(node),
         )
     )
-    lowering.scope.assigned = meet([ran if trips else before, *frame.breaks])
-
-
-def _index_constant(value: int) -> Scalar:
-    return Scalar(ScalarType(i64), constant=value)
-
-
-def _range_of(lowering: FunctionLowering, node: ast.expr) -> tuple[ast.Call, bool]:
-    """The call of `range` that a `for` loops over, and whether it is to be unrolled."""
-    is_unrolled = False
-    call = node
-    if isinstance(call, ast.Call) and _is_object(evaluate(lowering, call.func), intrinsics.unroll):
-        is_unrolled = True
-        if len(call.args) != 1 or call.keywords:
-            raise lowering.refuse.type(node, "`qn.unroll` takes one range", "write `qn.unroll(range(…))`")
-        call = call.args[0]
-    if not isinstance(call, ast.Call) or not _is_object(evaluate(lowering, call.func), range):
-        raise lowering.refuse.syntax(
-            node,
-            f"a kernel cannot loop over `{ast.unparse(node)}`",
-            "loop over `range(…)`, for example `for k in range(len(a)):`",
-        )
-    if call.keywords or not 1 <= len(call.args) <= 3:
-        raise lowering.refuse.type(call, "`range` takes one to three arguments", "write `range(start, stop, step)`")
-    return call, is_unrolled
-
-
-def _is_object(value: Value, wanted: object) -> bool:
-    return isinstance(value, ObjectValue) and value.value is wanted
-
-
-def _trips(ends: list[Scalar]) -> range | None:
-    """The values of the range's variable, if they are known."""
-    known = [end.constant for end in ends]
-    start, stop, step = known
-    if start is None or stop is None or step is None:
-        return None
-    return range(int(start), int(stop), int(step))
+    lowering.scope.assigned = meet([ran if counted.trips else before, *frame.breaks])
 
 
 def _declare_range_variable(lowering: FunctionLowering, target: ast.Name) -> None:
@@ -313,8 +202,15 @@ def _loop_body(lowering: FunctionLowering, statements: list[ast.stmt], frame: Lo
     return body
 
 
-def _unrolled(lowering: FunctionLowering, node: ast.For, target: ast.Name, trips: range) -> None:
+def _unrolled(lowering: FunctionLowering, node: ast.For, target: ast.Name, counted: CountedRange) -> None:
     """The body once per value; the variable is a constant in it, unless it assigns the variable itself."""
+    trips = counted.trips
+    if trips is None:
+        raise lowering.refuse.type(
+            node.iter,
+            "an unrolled loop must have ends that are known when the kernel is compiled",
+            "use literals, captured constants or `qn.Const` parameters, or a plain `range`",
+        )
     if len(trips) > MAX_UNROLLED:
         raise lowering.refuse.type(
             node.iter,

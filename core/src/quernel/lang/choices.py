@@ -1,0 +1,93 @@
+"""What is evaluated only sometimes: the right side of `and` and `or`, one side of a conditional.
+
+The IR evaluates every expression whole. So a choice is a `Select` where both sides may be evaluated, and an `If` into a
+temporary as soon as one side reads memory or makes a statement.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from quernel.dtypes import DType
+from quernel.ir import nodes
+from quernel.lang.constants import constant
+from quernel.lang.conversions import meeting, truth
+from quernel.lang.lowering import FunctionLowering
+from quernel.lang.promotion import join
+from quernel.lang.values import Scalar, named
+
+__all__ = ["Thunk", "either", "short_circuit"]
+
+Thunk = Callable[[], Scalar]
+"""An operand that is evaluated only when it is called."""
+
+
+def short_circuit(lowering: FunctionLowering, node: ast.expr, is_and: bool, parts: list[Thunk]) -> Scalar:
+    """`and` or `or`: the first part that decides, else the last; nothing behind the deciding one is evaluated."""
+    result = parts[0]()
+    for part in parts[1:]:
+        if result.constant is not None:
+            if bool(result.constant) is not is_and:
+                return result
+            result = part()
+            continue
+        with lowering.new_block() as body:
+            right = part()
+        result = _chosen_by_itself(lowering, node, is_and, result, right, body)
+    return result
+
+
+def _chosen_by_itself(
+    lowering: FunctionLowering, node: ast.expr, is_and: bool, left: Scalar, right: Scalar, body: list[nodes.Stmt]
+) -> Scalar:
+    if left.dtype.is_bool and right.dtype.is_bool:
+        goes_on = left
+        left = constant(not is_and)
+    else:
+        left = lowering.leaf(left, node)
+        goes_on = truth(lowering, left, node)
+    if not is_and:
+        return either(lowering, node, goes_on, left, [], right, body)
+    return either(lowering, node, goes_on, right, body, left, [])
+
+
+def either(
+    lowering: FunctionLowering,
+    node: ast.expr,
+    test: Scalar,
+    then: Scalar,
+    then_body: list[nodes.Stmt],
+    other: Scalar,
+    other_body: list[nodes.Stmt],
+) -> Scalar:
+    """One of two values: a `Select` where both may be evaluated, else an `If` into a temporary."""
+    type_ = join(then.type, other.type)
+    if type_ is None:
+        raise lowering.refuse.type(
+            node,
+            f"this is {named(then.type)} on one side and {named(other.type)} on the other",
+            "cast one side to the type of the other",
+        )
+    assert isinstance(type_.dtype, DType)
+    loc = lowering.where(node)
+    is_plain = not (then_body or other_body or then.has_load or other.has_load)
+    if is_plain:
+        a = meeting(lowering, then, type_.dtype, node)
+        b = meeting(lowering, other, type_.dtype, node)
+        expr = nodes.Select(
+            condition=lowering.expr(test, node),
+            then=lowering.expr(a, node),
+            otherwise=lowering.expr(b, node),
+            loc=loc,
+        )
+        return lowering.made(type_, expr, node, test, a, b)
+    name = lowering.scope.temporary(type_.dtype)
+    bodies = []
+    for value, body in ((then, then_body), (other, other_body)):
+        with lowering.new_block() as assignment:
+            converted = meeting(lowering, value, type_.dtype, node)
+            assignment.append(nodes.Assign(name=name, value=lowering.expr(converted, node), loc=loc))
+        bodies.append((*body, *assignment))
+    lowering.emit(nodes.If(condition=lowering.expr(test, node), then=bodies[0], otherwise=bodies[1], loc=loc))
+    return Scalar(type_, nodes.Local(name=name, type=type_.dtype, loc=loc))
