@@ -482,3 +482,115 @@ def test_a_whole_kernel_agrees_with_python(device: Any) -> None:
                 n += 1
             expected[y, x] = n
     assert np.array_equal(out, expected)
+
+
+@qn.kernel
+def uses_dtype(x, out):
+    i = qn.global_id()
+    acc = x.dtype(0)
+    for k in range(3):
+        acc += x[i] + k
+    out[i] = acc
+
+
+@pytest.mark.parametrize("dtype", [qn.f32, qn.f64, qn.i32, qn.u32], ids=str)
+def test_the_dtype_of_an_array_is_a_cast(device: Any, dtype: Any) -> None:
+    x = np.array([1, 2, 250], dtype.numpy)
+    out = np.zeros(3, dtype.numpy)
+    uses_dtype.over(3, device=device)(x, out)
+    assert out.tolist() == [6, 9, 753]
+
+
+@qn.kernel
+def ranges_of_typed_bounds(starts, stops, out):
+    i = qn.global_id()
+    total = 0
+    for k in range(starts[i], stops[i]):
+        total += k + 100
+    out[i] = total
+
+
+@pytest.mark.parametrize("dtype", [qn.i8, qn.i32, qn.u32, qn.i64], ids=str)
+def test_ranges_take_bounds_of_any_integer_type(device: Any, dtype: Any) -> None:
+    starts, stops = [0, 3, 5, 2, 100], [4, 3, 1, 9, 104]
+    out = np.zeros(5, np.int64)
+    ranges_of_typed_bounds.over(5, device=device)(np.array(starts, dtype.numpy), np.array(stops, dtype.numpy), out)
+    assert out.tolist() == [sum(k + 100 for k in range(a, b)) for a, b in zip(starts, stops, strict=True)]
+
+
+@qn.kernel
+def ranges_at_the_edge(out):
+    i = qn.global_id()
+    count = 0
+    last = 0
+    for k in range(9223372036854775800, 9223372036854775807, 3):
+        count += 1
+        last = k
+    for k in range(-9223372036854775800, -9223372036854775807, -3):
+        count += 10
+        last = k
+    out[i] = count
+    out[i + 1] = last
+
+
+def test_a_range_up_to_the_last_integers_ends(device: Any) -> None:
+    out = np.zeros(2, np.int64)
+    ranges_at_the_edge.over(1, device=device)(out)
+    assert out.tolist() == [33, -9223372036854775806]
+
+
+@qn.kernel
+def weak_parameter(x, out, a, n: int):
+    i = qn.global_id()
+    out[i] = x[i] * a + n
+
+
+@pytest.mark.parametrize("dtype", [qn.f32, qn.f64, qn.i32], ids=str)
+def test_a_number_takes_the_type_of_what_it_meets(device: Any, dtype: Any) -> None:
+    x = np.array([1, 3, 16777217], dtype.numpy)
+    out = np.zeros(3)
+    weak_parameter.options(contract=False).over(3, device=device)(x, out, 3, 1)
+    assert np.array_equal(out, (x * dtype.numpy.type(3) + dtype.numpy.type(1)).astype(np.float64))
+
+
+def test_a_number_that_does_not_fit_what_it_meets_is_refused(device: Any) -> None:
+    x = np.array([1], np.int32)
+    with pytest.raises(qn.errors.KernelTypeError, match="2147483648"):
+        weak_parameter.over(1, device=device)(x, np.zeros(1), 2**31, 1)
+
+
+SCALE = np.float32(0.1)
+LIMIT = 5
+
+
+class Settings:
+    step = 4
+
+
+@qn.kernel
+def captures(x, out):
+    i = qn.global_id()
+    out[i] = x[i] * SCALE + Settings.step + LIMIT + qn.cdiv(7, 2)
+
+
+def test_captured_values_are_constants(device: Any) -> None:
+    x, out = np.array([1.0, 2.0], np.float32), np.zeros(2)
+    captures.options(contract=False).over(2, device=device)(x, out)
+    expected = x * SCALE + np.float32(4) + np.float32(5) + np.float32(4)
+    assert np.array_equal(out, expected.astype(np.float64))
+
+
+@qn.kernel
+def walks_beside(x, out):
+    i = qn.global_id()
+    n = len(x)
+    left = x[i - 1] if i > 0 else x[n - 1]
+    right = x[(i + 1) % n]
+    out[i] = left - right
+
+
+def test_index_arithmetic_stays_in_range(device: Any) -> None:
+    x = np.arange(9, dtype=np.int16) ** 2
+    out = np.zeros(9, np.int32)
+    walks_beside.over(9, device=device)(x, out)
+    assert out.tolist() == (np.roll(x, 1) - np.roll(x, -1)).tolist()
