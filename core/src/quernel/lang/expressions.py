@@ -158,10 +158,18 @@ def _attribute(lowering: FunctionLowering, node: ast.Attribute) -> Value:
             return attribute(lowering.refuse, node, owner, node.attr)
         case Scalar() if node.attr == "dtype" and not owner.weak:
             return ObjectValue(owner.dtype)
+        case Scalar() if node.attr == "value" and owner.constant is not None and _is_captured(lowering, node.value):
+            return owner  # The number of an `IntEnum` member.
         case _:
             raise lowering.refuse.type(
                 node, f"{describe(owner)} has no attribute `{node.attr}` in a kernel", "write it as an expression"
             )
+
+
+def _is_captured(lowering: FunctionLowering, node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and not lowering.scope.is_local(node.id)
 
 
 def _array_attribute(lowering: FunctionLowering, node: ast.Attribute, array: ArrayValue) -> Value:
