@@ -6,6 +6,8 @@ must agree.
 
 from __future__ import annotations
 
+import linecache
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -437,20 +439,38 @@ def test_the_right_side_of_and_and_or_runs_only_when_it_decides(device: Any) -> 
     assert out.tolist() == [1 + 2 + 1 + 10, 2 + 20]
 
 
-@qn.kernel
-def long_sum(x, out):
-    i = qn.global_id()
-    out[i] = (
-        x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i]
-        + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i]
-        + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i]
-    )  # fmt: skip
+def written(body: str) -> Any:
+    """A kernel `k(x, out)` of a generated body, found as a notebook cell is."""
+    text = f"@qn.kernel\ndef k(x, out):\n    i = qn.global_id()\n{body}"
+    name = f"<generated {zlib.crc32(text.encode())}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"qn": qn}
+    exec(compile(text, name, "exec"), namespace)
+    return namespace["k"]
 
 
-def test_long_sums_are_sums(device: Any) -> None:
+def test_a_sum_of_a_thousand_terms_is_a_sum(device: Any) -> None:
     out = np.zeros(2)
-    long_sum.over(2, device=device)(np.array([1.0, 0.5]), out)
-    assert out.tolist() == [48.0, 24.0]
+    written("    out[i] = " + " + ".join(["x[i]"] * 1000) + "\n").over(2, device=device)(np.array([1.0, 0.5]), out)
+    assert out.tolist() == [1000.0, 500.0]
+
+
+@pytest.mark.parametrize("condition", ["x[i] == {}.0", "i == {} and x[i] == {}.0"], ids=["plain", "short-circuit"])
+def test_a_chain_of_hundreds_of_branches_takes_one(device: Any, condition: str) -> None:
+    branches = [
+        f"    {'if' if n == 0 else 'elif'} {condition.format(n, n)}:\n        out[i] = {n}.5\n" for n in range(200)
+    ]
+    out = np.zeros(210)
+    kernel = written("".join(branches) + "    else:\n        out[i] = -1.0\n")
+    kernel.over(210, device=device)(np.arange(210.0), out)
+    assert out.tolist() == [n + 0.5 for n in range(200)] + [-1.0] * 10
+
+
+def test_blocks_nested_ninety_deep_run(device: Any) -> None:
+    body = "".join("    " * (n + 1) + f"if x[i] > {n}.0:\n" for n in range(90)) + "    " * 91 + "out[i] = 1.0\n"
+    out = np.zeros(100)
+    written(body).over(100, device=device)(np.arange(100.0), out)
+    assert out.tolist() == [0.0] * 90 + [1.0] * 10
 
 
 @qn.kernel
