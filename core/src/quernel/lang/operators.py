@@ -55,6 +55,15 @@ _COMPARE: Final[dict[type[ast.cmpop], CompareOp]] = {
     ast.Gt: CompareOp.GT,
     ast.GtE: CompareOp.GE,
 }
+_PYTHON: Final = {op: python for python, op in _COMPARE.items()}
+_MIRRORED: Final = {
+    CompareOp.EQ: CompareOp.EQ,
+    CompareOp.NE: CompareOp.NE,
+    CompareOp.LT: CompareOp.GT,
+    CompareOp.LE: CompareOp.GE,
+    CompareOp.GT: CompareOp.LT,
+    CompareOp.GE: CompareOp.LE,
+}
 _HOLDS_FOR_LESS: Final = frozenset({CompareOp.NE, CompareOp.LT, CompareOp.LE})
 _HOLDS_FOR_GREATER: Final = frozenset({CompareOp.NE, CompareOp.GT, CompareOp.GE})
 
@@ -273,31 +282,71 @@ def _negated(lowering: FunctionLowering, value: Scalar, node: Node) -> Scalar:
 
 
 def compare(lowering: FunctionLowering, op: type[ast.cmpop], left: Scalar, right: Scalar, node: Node) -> Scalar:
-    """`left op right` by mathematical value; never refused.
-
-    A weak float takes the float type that it meets. Integers of up to 16 bits compare with floats exactly in the
-    floats' type, those of 32 bits in f64; 64-bit ones are rounded to f64.
-    """
+    """`left op right` by mathematical value; never refused. A weak float takes the float type that it meets."""
     typed_floats = [side for side in (left, right) if side.dtype.is_float and not side.weak]
     if left.constant is not None and right.constant is not None and not typed_floats:
         return constant(compare_constants(op, left.constant, right.constant))
-    if left.dtype.is_float or right.dtype.is_float:
-        dtype = _float_to_compare_in(left, right)
-        return _compared(lowering, _COMPARE[op], left, right, dtype, node)
-    return _compare_integers(lowering, _COMPARE[op], left, right, node)
+    kind = _COMPARE[op]
+    if left.dtype.is_float and right.dtype.is_float:
+        target = promotion.arithmetic(left.type, right.type)
+        assert target is not None
+        return _compared(lowering, kind, left, right, _dtype(target), node)
+    if left.dtype.is_float:
+        return _compare_with_float(lowering, _MIRRORED[kind], right, left, node)
+    if right.dtype.is_float:
+        return _compare_with_float(lowering, kind, left, right, node)
+    return _compare_integers(lowering, kind, left, right, node)
 
 
-def _float_to_compare_in(left: Scalar, right: Scalar) -> DType:
-    floats = [side for side in (left, right) if side.dtype.is_float]
-    if len(floats) == 2:
-        return _dtype(promotion.arithmetic(left.type, right.type) or ScalarType(f64))
-    dtype = floats[0].dtype
-    integer = right if floats[0] is left else left
-    if integer.constant is not None and integer.weak:
-        exact = abs(integer.constant) < 1 << 1000 and converted(integer.constant, dtype) == integer.constant
+def _compare_with_float(
+    lowering: FunctionLowering, op: CompareOp, integer: Scalar, number: Scalar, node: Node
+) -> Scalar:
+    """An integer with a float: in the float's type if that holds the integer, else in f64, exactly."""
+    for dtype in (number.dtype, f64):
+        if _is_held_by(integer, dtype):
+            return _compared(lowering, op, integer, number, dtype, node)
+    return _compare_rounded(lowering, op, integer, number, node)
+
+
+def _is_held_by(integer: Scalar, dtype: DType) -> bool:
+    """Whether every value that the integer may have is a value of the float type."""
+    if integer.constant is not None:
+        return converted(integer.constant, dtype) == integer.constant
+    return integer.dtype.is_bool or integer.dtype.bits <= (16 if dtype.bits < 64 else 32)
+
+
+def _compare_rounded(lowering: FunctionLowering, op: CompareOp, integer: Scalar, number: Scalar, node: Node) -> Scalar:
+    """An integer that f64 may not hold: rounded, it compares as it is, unless it becomes equal to the float.
+
+    Then the integer compares with what it was rounded to; that does not depend on the float, so it leaves loops.
+    """
+    loc = lowering.where(node)
+    rounded = lowering.leaf(cast(lowering, integer, f64, node), node)
+    if integer.constant is not None:
+        known = compare_constants(_PYTHON[op], integer.constant, converted(integer.constant, f64))
+        if_equal: nodes.Expr = literal(known, bool_, loc)
     else:
-        exact = integer.dtype.is_bool or integer.dtype.bits <= 16
-    return dtype if exact else f64
+        integer = lowering.leaf(integer, node)
+        beyond = nodes.Compare(
+            op=CompareOp.GE,
+            left=lowering.expr(rounded, node),
+            right=literal(float(integer.dtype.max + 1), f64, loc),
+            loc=loc,
+        )
+        back = nodes.Cast(operand=lowering.expr(rounded, node), type=integer.dtype, loc=loc)
+        exact = nodes.Compare(op=op, left=lowering.expr(integer, node), right=back, loc=loc)
+        less = literal(op in _HOLDS_FOR_LESS, bool_, loc)
+        if_equal = nodes.Select(condition=beyond, then=less, otherwise=exact, loc=loc)
+    number = lowering.leaf(cast(lowering, number, f64, node), node)
+    is_equal = _compared(lowering, CompareOp.EQ, rounded, number, f64, node)
+    otherwise = _compared(lowering, op, rounded, number, f64, node)
+    expr = nodes.Select(
+        condition=lowering.expr(is_equal, node),
+        then=if_equal,
+        otherwise=lowering.expr(otherwise, node),
+        loc=loc,
+    )
+    return lowering.made(ScalarType(bool_), expr, node, is_equal, otherwise)
 
 
 def _compared(
