@@ -10,12 +10,13 @@ from quernel.dtypes import ScalarType, dtype_of
 from quernel.ir import nodes
 from quernel.lang.calls import call
 from quernel.lang.choices import Thunk, either, short_circuit
+from quernel.lang.comparisons import compare
 from quernel.lang.constants import compare_constants, constant
 from quernel.lang.conversions import as_scalar, shortened, truth
 from quernel.lang.elements import Element, element_at, load, written_indices
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import attribute, captured, find_name
-from quernel.lang.operators import binary, compare, unary
+from quernel.lang.operators import binary, unary
 from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
 
 __all__ = ["condition", "element", "evaluate", "evaluate_operands", "evaluate_statement_call", "scalar"]
