@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         source_kernel,
         use,
     )
-    from quernel.dtypes import (
+    from quernel.api.static import (
         Array,
         Array1,
         Array2,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         u32,
         u64,
     )
-    from quernel.dtypes import bool_ as bool  # noqa: A004 — the language's name
+    from quernel.api.static import boolean as bool  # noqa: A004 — the language's name
     from quernel.intrinsics import (
         DeviceFunction,
         atomic,

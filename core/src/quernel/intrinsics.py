@@ -362,7 +362,7 @@ def _read_annotation(function: types.FunctionType, text: str) -> Any:
         return None
 
 
-def func(function: types.FunctionType) -> DeviceFunction:
+def func(function: Callable[..., Any]) -> DeviceFunction:
     """Makes `function` callable from kernels. Use it as the decorator `@qn.func`.
 
     Raises:
