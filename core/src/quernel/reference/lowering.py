@@ -154,9 +154,13 @@ class _FunctionLowering:
                 results = [lower(value) for value in values]
                 result = at.tuple(*results) if len(results) > 1 else next(iter(results), None)
                 self._body.append(at.put(ast.Return(result)))
-            case Assert(condition=condition):
+            case Assert(condition=condition, array=array):
                 if self._is_checked:
-                    failure = at.call(".failed", at.name(site_name(self._new_site(statement.loc))))
+                    where = at.name(site_name(self._new_site(statement.loc)))
+                    failure = at.call(".failed", where)
+                    if array is not None:
+                        values = at.tuple(*map(lower, statement.values))
+                        failure = at.call(operation_name("outside", array), where, values)
                     holds = at.put(ast.UnaryOp(ast.Not(), lower(condition)))
                     self._body.append(at.branch(holds, [at.put(ast.Raise(failure))], []))
             case Alloc():

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from quernel.dtypes import BY_NAME, DType
-from quernel.errors import KernelAssertionError
+from quernel.errors import KernelAssertionError, OutOfBoundsError
 from quernel.ir.nodes import AtomicOp, BinaryOp, MathFunction, UnaryOp
 from quernel.ir.rounding import round_float
 from quernel.ir.semantics import Value, binary, bitcast, cast, fma, math_function, trip_count, unary
+from quernel.ir.sites import outside_error
 from quernel.locations import Location
 from quernel.reference.threads import BLOCK_MEMORY, Thread
 from quernel.reference.views import ElementView, allocated_view
@@ -123,6 +124,16 @@ def _failed(where: Location) -> KernelAssertionError:
     return KernelAssertionError("this assertion does not hold", where=where)
 
 
+def _outside(array: str) -> Callable[[Location, tuple[int, ...]], OutOfBoundsError]:
+    """Makes the error of a bounds check from its values: the indices, then the lengths."""
+
+    def failure(where: Location, values: tuple[int, ...]) -> OutOfBoundsError:
+        num_axes = len(values) // 2
+        return outside_error(array, values[:num_axes], values[num_axes:], where)
+
+    return failure
+
+
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     ".binary": _binary,
     ".unary": _unary,
@@ -135,6 +146,7 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     ".shared": _shared,
     ".atomic": AtomicOp,
     ".failed": lambda: _failed,
+    ".outside": _outside,
     ".trips": lambda: _trips,
     ".range": lambda: range,
     ".min": lambda: min,
