@@ -9,9 +9,19 @@ from quernel.ir.passes.contract import contract
 from quernel.ir.passes.fold import fold
 from quernel.ir.passes.guard import guard_edge
 from quernel.ir.passes.inline import inline
+from quernel.ir.passes.narrow import narrow_indices
 from quernel.ir.sites import number_sites
 
-__all__ = ["contract", "fold", "guard_edge", "inline", "insert_checks", "optimize", "remove_dead_code"]
+__all__ = [
+    "contract",
+    "fold",
+    "guard_edge",
+    "inline",
+    "insert_checks",
+    "narrow_indices",
+    "optimize",
+    "remove_dead_code",
+]
 
 
 def optimize(module: Module) -> Module:
