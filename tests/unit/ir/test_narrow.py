@@ -59,8 +59,10 @@ def test_comparison_that_a_range_does_not_prove_stays() -> None:
     assert narrowed("if global_id(0) + n < m:", "    y[0] = 1i32")[-2] == "if global_id(0) + n < m:"
 
 
-def test_global_id_of_an_extent_may_start_anywhere() -> None:
-    assert "if global_id(0) * 1 < m:" in narrowed("if global_id(0) * 1 < m:", "    y[0] = 1i32", form="over")
+def test_global_id_of_an_extent_is_an_i32_that_may_be_negative() -> None:
+    found = narrowed("if -global_id(0) < m:", "    y[global_id(0) % m] = 1i32", form="over")
+    assert "if -global_id(0) < m:" in found  # -(-2**31) is no i32.
+    assert "y[i64(i32(global_id(0)) % i32(m))] = 1i32" in found
     assert narrowed("y[global_id(0) + 1] = 1i32", form="over")[-1] == "y[i64(i32(global_id(0)) + 1i32)] = 1i32"
 
 

@@ -2,7 +2,7 @@
 
 Flow does not count: a local lies between the least and the greatest value that any assignment gives it. What wraps, or
 is not known, may be any value of its type. `index32` adds what a launch of that variant promises: extents, lengths and
-ids below 2**31.
+ids below 2**31, and first ids of at least -2**31.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Ranges:
                 size = self._kernel.block[index.axis]
                 return Interval(size, size)
             case IndexKind.GLOBAL_ID if self._kernel.form is LaunchForm.OVER:
-                return Interval.of(i64)  # An extent may start anywhere.
+                return Interval.of(i64 if self._index is _INDEX64 else i32)  # An extent may start below 0.
             case IndexKind.GLOBAL_ID | IndexKind.GLOBAL_DIM | IndexKind.BLOCK_ID | IndexKind.GRID_DIM:
                 return self._index
             case IndexKind.SUBGROUP_LANE | IndexKind.SUBGROUP_ID | IndexKind.SUBGROUP_SIZE:

@@ -66,8 +66,8 @@ _OwnerT = TypeVar("_OwnerT", Kernel, Function)
 def narrow_indices(module: Module) -> Module:
     """`module` for launches that promise `index32`: the same results, its indices computed in i32 where possible.
 
-    The promise: every extent, block count and array length, every global id of an explicit grid, and every element
-    offset of an access that happens, is below 2**31.
+    The promise: every extent, block count, array length and element offset of an access that happens is below 2**31,
+    and every global id is an i32.
     """
     kernel = _Narrowing(module, module.kernel).narrowed(module.kernel)
     functions = tuple(_Narrowing(module, function).narrowed(function) for function in module.functions)
