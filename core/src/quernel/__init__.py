@@ -93,8 +93,8 @@ _HOMES = {
     "quernel.dtypes": "Array Array1 Array2 Array3 Array4 Const bf16 bool f16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
     "quernel.intrinsics": (
         "DeviceFunction atomic barrier bitcast block block_dim block_id cdiv ceil clamp clz ctz floor fma func "
-        "global_dim global_id grid_dim local_id popcount private random rint rsqrt shared subgroup trunc uniform unroll "
-        "vec"
+        "global_dim global_id grid_dim local_id popcount private random rint rsqrt shared subgroup trunc uniform "
+        "unroll vec"
     ),
     "quernel.plugins": "BackendInfo",
     "quernel.runtime.arrays": "DeviceArray",
