@@ -68,14 +68,20 @@ def _parts(refuse: Refusals, argument: ast.arg, whole: nodes.Expr, type_: ValueT
             return StructValue(name, tuple(parts), items)
 
 
-def struct_parameter(name: str, parts: Mapping[str, Value]) -> StructValue:
-    """The struct whose fields are the parameters called `name.field` among `parts`, nested ones too."""
+def struct_parameter(name: str, parts: Mapping[str, Value]) -> StructValue | VectorValue:
+    """The struct whose fields are the parameters called `name.field` among `parts`, nested ones too.
+
+    Where the parts have numbers, it is a vector of them.
+    """
     fields: dict[str, Value] = {}
     for path in parts:
         if path.startswith(f"{name}."):
             field = path[len(name) + 1 :].split(".", 1)[0]
             inner = f"{name}.{field}"
             fields.setdefault(field, parts[inner] if inner in parts else struct_parameter(inner, parts))
+    components = tuple(value for field, value in fields.items() if field.isdigit() and isinstance(value, Scalar))
+    if components:
+        return VectorValue(VectorType(components[0].dtype, len(components)), components)
     return StructValue(name, tuple(fields), tuple(fields.values()))
 
 
