@@ -10,14 +10,7 @@ from quernel.errors import KernelTypeError
 from quernel.runtime.argument_types import convert_argument
 from quernel.runtime.parameters import MISSING, Spec
 
-__all__ = ["variable_of", "with_variables"]
-
-
-def variable_of(spec: Spec) -> TypeVar | None:
-    """The type variable in a parameter's annotation."""
-    declared = spec.declared
-    held: object = declared.element if isinstance(declared, ArrayType) else declared
-    return held if isinstance(held, TypeVar) else None
+__all__ = ["with_variables"]
 
 
 def with_variables(specs: Sequence[Spec], types: Sequence[ParameterType], values: Sequence[Any]) -> list[ParameterType]:
@@ -30,7 +23,7 @@ def with_variables(specs: Sequence[Spec], types: Sequence[ParameterType], values
     weak: dict[TypeVar, list[int]] = {}
     result = list(types)
     for index, (spec, given) in enumerate(zip(specs, types, strict=True)):
-        variable = variable_of(spec)
+        variable = spec.variable
         if variable is None:
             continue
         if isinstance(given, ScalarType) and given.weak:

@@ -58,16 +58,19 @@ class Spec:
         vector: for an array of vectors, their type.
         is_special: one of the two, so that reading an argument has to look closer.
         is_compound: a struct or vector, which is passed part by part.
+        variable: the type variable in its annotation.
     """
 
-    __slots__ = ("declared", "default", "is_compound", "is_const", "is_special", "name", "vector")
+    __slots__ = ("declared", "default", "is_compound", "is_const", "is_special", "name", "variable", "vector")
 
     def __init__(self, name: str, declared: Declared, default: object = MISSING) -> None:
         self.name = name
         self.declared = declared
         self.default = default
         self.is_const = isinstance(declared, ConstAnnotation)
-        element = declared.element if isinstance(declared, ArrayType) else None
+        element: object = declared.element if isinstance(declared, ArrayType) else None
+        held = declared if element is None else element
+        self.variable = held if isinstance(held, TypeVar) else None
         self.vector = element if isinstance(element, VectorType) else None
         self.is_special = self.is_const or self.vector is not None
         is_vector = isinstance(declared, ScalarType) and isinstance(declared.dtype, VectorType)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
 from quernel.capabilities import Limits
 from quernel.compiler.arguments import ArgumentPacker
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
@@ -74,17 +76,22 @@ def _types_and_constants(
     specs: Sequence[Spec], values: Sequence[Any]
 ) -> tuple[tuple[tuple[str, ParameterType], ...], tuple[tuple[str, Any], ...]]:
     """What is fixed for these arguments, structs taken apart."""
-    from quernel.runtime.compounds import flattened
-    from quernel.runtime.generics import variable_of, with_variables
+    if any(
+        spec.is_compound or value.__class__ is np.void or "__attrs_attrs__" in value.__class__.__dict__
+        for spec, value in zip(specs, values, strict=True)
+    ):
+        from quernel.runtime.compounds import flattened
 
-    specs, values, _ = flattened(specs, values)
+        specs, values, _ = flattened(specs, values)
     constants = [
         (spec.name, constant_value(spec, value)) for spec, value in zip(specs, values, strict=True) if spec.is_const
     ]
     passed = [(spec, value) for spec, value in zip(specs, values, strict=True) if not spec.is_const]
     specs, values = [spec for spec, _ in passed], [value for _, value in passed]
     types = [argument_type(spec, value) for spec, value in passed]
-    if any(variable_of(spec) for spec in specs):
+    if any(spec.variable is not None for spec in specs):
+        from quernel.runtime.generics import with_variables
+
         types = with_variables(specs, types, values)
     return tuple((spec.name, given) for spec, given in zip(specs, types, strict=True)), tuple(constants)
 
