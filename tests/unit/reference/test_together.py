@@ -133,7 +133,7 @@ def test_bf16_is_printed_without_numpy_knowing_it(
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     monkeypatch.setattr(bf16, "_numpy", None)
     run(interpreter, "kernel k(x: array<bf16, 1>) over (4):\n    print[0] x[0]\n", 1, np.array([0x3DCD], np.uint16))
-    assert capsys.readouterr().out == "0.10009766\n"
+    assert capsys.readouterr().out == "0.100097656\n"
 
 
 def test_prints_of_threads_that_meet_are_shown_thread_by_thread(interpreter: Interpreter, capsys: Any) -> None:
