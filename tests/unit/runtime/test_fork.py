@@ -34,7 +34,7 @@ def triple(x):
 
 @qn.kernel
 def count(x):
-    qn.atomic_add(x, 0, 1)
+    qn.atomic.add(x, 0, 1)
 
 
 def in_child(work: Callable[[], None]) -> None:
@@ -143,7 +143,8 @@ def hold_in_a_thread(lock: AbstractContextManager[object]) -> Callable[[], None]
 
 def test_fork_while_a_kernel_is_expanded_does_not_hang_the_child() -> None:
     launcher = triple.over(4, device="cpu")
-    specialized = triple.specialize(qn.Array[qn.f64], device="cpu")
+    with qn.use("cpu"):
+        specialized = triple.specialize(qn.Array[qn.f64])
     let_go = hold_in_a_thread(specialized.definition._lock)
 
     def work() -> None:
@@ -193,6 +194,7 @@ def test_fork_waits_until_no_thread_is_within_llvm() -> None:
 
 
 def test_values_kept_by_objects_take_no_lock_that_outlives_a_fork() -> None:
-    specialized = double.specialize(qn.Array[qn.f32], device="cpu")
+    with qn.use("cpu"):
+        specialized = double.specialize(qn.Array[qn.f32])
     assert not hasattr(type(specialized).ir, "lock")
     assert specialized.ir is specialized.ir
