@@ -188,6 +188,59 @@ def test_put_fails_in_time_while_another_process_holds_the_lock(store, keys, env
     assert store.get(keys.kernel("b")) == keys.artifact()
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["new store", "store with a row"])
+def test_first_put_of_a_process_fails_in_time_while_another_holds_the_lock(env, names, keys, first) -> None:
+    import sqlite3
+    import time
+
+    if first:
+        os.makedirs(env.store_path)
+    else:
+        filled = ArtifactStore(env, names)
+        filled.put(keys.kernel("a"), keys.artifact())
+        filled.close()
+    store = ArtifactStore(env, names)
+    other = sqlite3.connect(Path(env.store_path) / "cache.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    start_s = time.monotonic()
+    try:
+        with pytest.raises(StoreError, match="locked"):
+            store.put(keys.kernel("b"), keys.artifact())
+        assert time.monotonic() - start_s < 4
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+    store.put(keys.kernel("b"), keys.artifact())
+    assert store.get(keys.kernel("b")) == keys.artifact()
+    store.close()
+
+
+def test_put_goes_on_soon_where_another_process_stays_in_its_opening(env, names, keys) -> None:
+    import time
+
+    from filelock import FileLock
+
+    os.makedirs(env.locks_path)
+    store = ArtifactStore(env, names)
+    start_s = time.monotonic()
+    with FileLock(os.path.join(env.locks_path, "store-open.lock"), is_singleton=False):
+        store.put(keys.kernel("a"), keys.artifact())
+    assert time.monotonic() - start_s < 4
+    assert store.get(keys.kernel("a")) == keys.artifact()
+    store.close()
+
+
+@pytest.mark.parametrize("now_s", [-1e9, 1e18, float("nan")])
+def test_store_works_and_collects_however_odd_the_clock(env, names, keys, monkeypatch, now_s) -> None:
+    monkeypatch.setattr("time.time", lambda: now_s)
+    store = ArtifactStore(env, names, size_limit_bytes=50_000)
+    for text in "abcdefgh":
+        store.put(keys.kernel(text), keys.artifact(text.encode() * 10_000))
+    assert store.get(keys.kernel("h")) == keys.artifact(b"h" * 10_000)
+    assert store.local.size_bytes() < 150_000
+    store.close()
+
+
 def test_close_folds_the_log_into_the_database(store, env, keys) -> None:
     store.put(keys.kernel("a"), keys.artifact())
     assert store.get(keys.kernel("a")) is not None

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreWriter", "Transaction", "check_writable"]
 
-_OPEN_LOCK_S = 10.0
+_PATIENCE_S = 1.0
+"""How long a launch waits for another process that holds a lock of the store."""
 
 
 class Transaction(Protocol):
@@ -92,17 +93,15 @@ class StoreWriter:
         if self._cache is not None and not self.is_current():
             self._reset()
         if self._cache is None:
-            import diskcache
-
-            from quernel.store.byte_disk import BytesDisk
+            from quernel.store.byte_disk import BytesDisk, PatientCache
 
             check_writable(self._folder)
-            with _opening_lock(self._locks_folder):
-                _check_existing(self._folder)
-                self._cache = diskcache.Cache(
+            is_complete = _check_existing(self._folder)
+            with contextlib.nullcontext() if is_complete else _opening_lock(self._locks_folder):
+                self._cache = PatientCache(
                     self._folder,
                     disk=BytesDisk,
-                    timeout=1,
+                    timeout=_PATIENCE_S,
                     eviction_policy="none",
                     cull_limit=0,
                     statistics=0,
@@ -150,16 +149,19 @@ def check_writable(folder: str) -> None:
         )
 
 
-def _check_existing(folder: str) -> None:
-    """Lets only a missing, an empty or an own database reach diskcache."""
+def _check_existing(folder: str) -> bool:
+    """Lets only a missing, an empty or an own database reach diskcache; whether it has its tables already."""
     path = database_path(folder)
     if not check_file(path) or os.stat(path).st_size == 0:
-        return
+        return False
     try:
-        open_writable(folder).close()
+        with contextlib.closing(open_writable(folder)) as connection:
+            found = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'Cache'").fetchone()
+            return bool(found == (1,))
     except StoreError as error:
         if "no such table" not in str(error):
             raise
+    return False
 
 
 @contextlib.contextmanager
@@ -167,7 +169,7 @@ def _opening_lock(folder: str) -> Iterator[None]:
     """One process at a time sets a database up. Where locking is impossible or slow, goes on without the lock."""
     from filelock import FileLock
 
-    lock = FileLock(os.path.join(folder, "store-open.lock"), timeout=_OPEN_LOCK_S)
+    lock = FileLock(os.path.join(folder, "store-open.lock"), timeout=_PATIENCE_S)
     with contextlib.suppress(OSError, NotImplementedError):
         make_folder(folder)
         lock.acquire()
