@@ -714,6 +714,30 @@ def test_failing_layer_is_switched_off_after_three_failures(env, names, keys, ca
     store.close()
 
 
+class _Odd:
+    """A layer of somebody else's making that keeps no contract."""
+
+    def __init__(self, result: object) -> None:
+        self.result = result
+
+    def find(self, name: str) -> object:
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("result", [RuntimeError("a bug"), b"bytes", 7])
+def test_layer_that_breaks_its_contract_is_switched_off(env, names, keys, caplog, result) -> None:
+    store = ArtifactStore(env, names, layers=[_Odd(result)])
+    for _ in range(4):
+        assert store.get(keys.kernel("a")) is None
+    assert caplog.text.count("_Odd is not asked any more") == 1
+    store.close()
+
+
 def test_dropped_artifact_is_not_found_in_a_layer_either(env, names, keys) -> None:
     store = ArtifactStore(env, names, layers=[Layer(keys.artifact())])
     store.drop(keys.kernel("a"))
