@@ -507,20 +507,70 @@ def test_flipped_byte_in_a_map_is_a_miss_and_keeps_the_payload_of_others(store, 
     assert store.get(keys.kernel("b")) == keys.artifact()
 
 
-def test_database_full_of_noise_is_a_store_error_with_a_fix_and_clear_helps(store, env, names, keys) -> None:
-    store.put(keys.kernel("a"), keys.artifact(LARGE))
+def _noise(path: Path) -> None:
+    path.write_bytes(os.urandom(50_000))
+
+
+def _noise_at_the_start(path: Path) -> None:
+    path.write_bytes(b"garbage" * 9 + path.read_bytes()[63:])
+
+
+def _cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:10_000])
+
+
+def _noise_in_the_middle(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:8192] + b"\xa5" * (len(data) - 8192))
+
+
+@pytest.mark.parametrize("harm", [_noise, _noise_at_the_start, _cut_short, _noise_in_the_middle])
+@pytest.mark.parametrize("first", ["get", "put", "open", "last_parts"])
+def test_damaged_database_is_set_aside_with_one_warning_and_another_begun(
+    store, env, names, keys, caplog, harm, first
+) -> None:
+    for text in "abcdef":
+        store.put(keys.kernel(text), keys.artifact(text.encode() * 3000), kernel_name=text, parts={"code": text})
     store.close()
-    (Path(env.store_path) / "cache.db").write_bytes(os.urandom(50_000))
+    path = Path(env.store_path) / "cache.db"
+    harm(path)
     again = ArtifactStore(env, names)
-    with pytest.raises(StoreError, match="is damaged") as caught:
-        again.get(keys.kernel("a"))
-    assert caught.value.fix == "run: quernel cache clear"
-    with pytest.raises(StoreError, match="is damaged"):
+    if first == "get":
+        assert again.get(keys.kernel("a")) in (None, keys.artifact(b"a" * 3000))
+    elif first == "open":
+        again.open()
+    elif first == "last_parts":
+        again.last_parts("a")
+    again.put(keys.kernel("new"), keys.artifact(), kernel_name="new", parts={"code": "1"})
+    assert again.get(keys.kernel("new")) == keys.artifact()
+    again.close()
+    last = ArtifactStore(env, names)
+    assert last.get(keys.kernel("new")) == keys.artifact()
+    assert last.verify().is_whole
+    last.close()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "is damaged" in warnings[0]
+    assert "set aside as cache.db.damaged" in warnings[0]
+    assert path.with_name("cache.db.damaged").exists()
+    last = ArtifactStore(env, names)
+    last.clear()
+    assert not path.with_name("cache.db.damaged").exists()
+    last.close()
+
+
+def test_damaged_database_of_another_user_stays(store, env, names, keys, monkeypatch) -> None:
+    store.put(keys.kernel("a"), keys.artifact())
+    store.close()
+    path = Path(env.store_path) / "cache.db"
+    _noise(path)
+    noise = path.read_bytes()
+    again = ArtifactStore(env, names)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(StoreError, match="belongs to user"):
         again.put(keys.kernel("a"), keys.artifact())
-    again.clear()
-    assert not list(Path(env.store_path).glob("*/*/*.val"))
-    again.put(keys.kernel("a"), keys.artifact())
-    assert again.get(keys.kernel("a")) == keys.artifact()
+    assert path.read_bytes() == noise
+    monkeypatch.undo()
     again.close()
 
 

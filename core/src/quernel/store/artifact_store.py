@@ -150,7 +150,7 @@ class ArtifactStore:
             StoreError: the store cannot be read.
         """
         self._require_open()
-        return _decoded_parts(kernel_name, self.local.reader.value(self.names.parts(kernel_name)))
+        return _decoded_parts(kernel_name, self.local.value(self.names.parts(kernel_name)))
 
     def info(self) -> StoreInfo:
         """Sizes and counts of the whole local layer, all backends together."""
@@ -217,7 +217,7 @@ class ArtifactStore:
         import json
 
         name = self.names.parts(kernel_name)
-        kept = _decoded_parts(kernel_name, self.local.reader.value(name))
+        kept = _decoded_parts(kernel_name, self.local.value(name))
         if kept[:1] == [parts]:
             return []
         kept = [parts, *(others for others in kept if others != parts)][:_KEPT_PARTS]

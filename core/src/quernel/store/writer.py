@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quernel.errors import StoreError
-from quernel.store.database import SETTINGS, database_path, file_id, open_writable
+from quernel.store.database import SETTINGS, DamagedStoreError, database_path, file_id, is_damage, open_writable
 from quernel.store.folders import check_file, make_folder, network_filesystem, translated
 
 if TYPE_CHECKING:
     from quernel.store.byte_disk import BytesDisk
 
-__all__ = ["StoreWriter", "Transaction", "check_writable"]
+__all__ = ["StoreWriter", "Transaction", "check_writable", "opening_lock"]
 
 _PATIENCE_S = 1.0
 """How long a launch waits for another process that holds a lock of the store."""
@@ -57,7 +57,7 @@ class StoreWriter:
                 raise
             except _failures() as error:
                 self._reset()
-                raise translated(f"cannot open the store in {self._folder}", error) from error
+                raise self._refused("cannot open the store in", error) from error
             disk: BytesDisk = cache.disk
             disk.begin()
             try:
@@ -69,7 +69,7 @@ class StoreWriter:
                 disk.rollback()
                 self._reset()
                 if isinstance(error, _failures()) and not isinstance(error, StoreError):
-                    raise translated(f"cannot write to the store in {self._folder}", _named(error)) from error
+                    raise self._refused("cannot write to the store in", _named(error)) from error
                 raise
             disk.commit()
 
@@ -89,6 +89,11 @@ class StoreWriter:
         self._cache, self._opened_file, self._connections = None, None, {}
         return inherited
 
+    def _refused(self, what: str, error: Exception) -> StoreError:
+        if is_damage(error) or is_damage(error.__context__ if isinstance(error, OSError) else None):
+            return DamagedStoreError(f"the store in {self._folder} is damaged: {error}", fix="run: quernel cache clear")
+        return translated(f"{what} {self._folder}", error)
+
     def _open(self) -> Any:
         if self._cache is not None and not self.is_current():
             self._reset()
@@ -97,7 +102,7 @@ class StoreWriter:
 
             check_writable(self._folder)
             is_complete = _check_existing(self._folder)
-            with contextlib.nullcontext() if is_complete else _opening_lock(self._locks_folder):
+            with contextlib.nullcontext() if is_complete else opening_lock(self._locks_folder):
                 self._cache = PatientCache(
                     self._folder,
                     disk=BytesDisk,
@@ -165,8 +170,8 @@ def _check_existing(folder: str) -> bool:
 
 
 @contextlib.contextmanager
-def _opening_lock(folder: str) -> Iterator[None]:
-    """One process at a time sets a database up. Where locking is impossible or slow, goes on without the lock."""
+def opening_lock(folder: str) -> Iterator[bool]:
+    """One process at a time sets a database up; whether this one has the lock, which may be impossible or slow."""
     from filelock import FileLock
 
     lock = FileLock(os.path.join(folder, "store-open.lock"), timeout=_PATIENCE_S)
@@ -174,7 +179,7 @@ def _opening_lock(folder: str) -> Iterator[None]:
         make_folder(folder)
         lock.acquire()
     try:
-        yield
+        yield lock.is_locked
     finally:
         lock.release()
 
