@@ -15,6 +15,7 @@ from quernel.ir.nodes import (
     Atomic,
     Barrier,
     Break,
+    Breakpoint,
     Call,
     Const,
     Continue,
@@ -167,6 +168,8 @@ class _FunctionLowering:
                     self._assert(at, statement)
             case Alloc():
                 self._allocate(at, statement)
+            case Breakpoint():
+                self._effect(at, at.call(".breakpoint"))
             case Subgroup():
                 self._meet(at, statement)
             case Print(values=values):

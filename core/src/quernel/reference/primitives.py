@@ -172,6 +172,7 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     ".atomic": AtomicOp,
     ".meeting": _meeting,
     ".print": lambda: _print,
+    ".breakpoint": lambda: breakpoint,
     ".failed": lambda: _failed,
     ".outside": lambda: _outside,
     ".trips": lambda: _trips,
