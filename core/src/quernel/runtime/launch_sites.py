@@ -10,7 +10,10 @@ from types import FrameType, TracebackType
 from quernel.errors import DeviceError, KernelTypeError, LaunchError, PluginError, QuernelError, ValidationError
 from quernel.locations import Location
 
-__all__ = ["as_raised_by_the_call"]
+__all__ = ["INTERPRETED", "as_raised_by_the_call"]
+
+INTERPRETED = "<kernel>"
+"""The module's name in the globals of a kernel that an interpreter runs as Python code, by which its frames are told."""
 
 _OF_A_CALL = (KernelTypeError, LaunchError, ValidationError, DeviceError, PluginError)
 """The errors that are about a call of the user's where they are about no line of a kernel."""
@@ -30,9 +33,8 @@ def as_raised_by_the_call(error: QuernelError, depth: int) -> QuernelError:
 
 
 def _from_the_kernel_on(error: QuernelError) -> TracebackType | None:
-    """The part of the traceback that begins in code of a kernel, which belongs to no module."""
     traceback = error.__traceback__
-    while traceback is not None and "__name__" in traceback.tb_frame.f_globals:
+    while traceback is not None and traceback.tb_frame.f_globals.get("__name__") != INTERPRETED:
         traceback = traceback.tb_next
     return traceback
 
