@@ -149,7 +149,7 @@ def test_a_promise_that_a_part_of_the_block_makes_stops_nobody(quernel_device: A
 def test_a_promise_that_one_subgroup_makes_is_compared_within_it(quernel_device: Any) -> None:
     body = "if qn.subgroup.id() == 0:\n    if qn.uniform(a[i]) > 1:\n        out[i] = qn.subgroup.sum(1)"
     kernel = written(body, checked=True).options(device=quernel_device)
-    size = quernel_device.target_info.capabilities.subgroup_size
+    size = quernel_device.target_info.subgroup_size
     a, out = np.full(2 * size, 2.0), np.zeros(2 * size)
     a[size:] = np.arange(size)
     kernel[1, 2 * size](a, out)
