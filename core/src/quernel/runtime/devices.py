@@ -240,6 +240,11 @@ class Device:
         """Whether this thread captures a graph of this device."""
         return any(found.captures and found.applies() for found in self.interceptors)
 
+    @property
+    def is_intercepted(self) -> bool:
+        """Whether this thread captures a graph of this device or profiles it."""
+        return any(found.applies() for found in self.interceptors)
+
     def give(self, name: str, run: Callable[[Any], None], stream: Any, keep: object) -> None:
         """Runs a piece of work in a stream, or hands it to the graph that is being captured.
 
