@@ -13,7 +13,7 @@ from quernel.locations import Location
 __all__ = ["INTERPRETED", "as_raised_by_the_call"]
 
 INTERPRETED = "<kernel>"
-"""The module's name in the globals of a kernel that an interpreter runs as Python code, by which its frames are told."""
+"""The module's name in the globals of a kernel that an interpreter runs as Python; its frames are told by it."""
 
 _OF_A_CALL = (KernelTypeError, LaunchError, ValidationError, DeviceError, PluginError)
 """The errors that are about a call of the user's where they are about no line of a kernel."""
