@@ -294,6 +294,11 @@ class Device:
             )
         raise LaunchError(f"the device {self.name} is closed", fix=f"open it again with qn.device({self.name!r})")
 
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether it was closed because this process was forked from the one that opened it."""
+        return bool(self._closed_because)
+
     def close(self) -> None:
         """Waits for the device's work and gives back what it holds, its arrays included. Idempotent."""
         with self._lock:
