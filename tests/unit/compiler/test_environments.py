@@ -15,7 +15,7 @@ from tests.unit.compiler.scripted import Bench, ScriptedTarget, artifact, artifa
 
 import quernel as qn
 from quernel.compiler.loader import caching_environment
-from quernel.errors import StoreError
+from quernel.errors import CompilationError, StoreError
 from quernel.store import CompilationOutcome, Environment, RecordLog, compilation, read_records
 from quernel.store import environment as entered
 
@@ -187,10 +187,29 @@ def test_records_hold_texts_at_level_full(bench: Bench, monkeypatch: pytest.Monk
     assert "a" in record.ir
 
 
-def test_no_records_are_made_at_level_off(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_reach_those_who_observe_at_level_off_and_no_file(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("QUERNEL_RECORDS", "off")
+    bench = Bench.of(environment)
     bench.load("a")
-    assert bench.records.batches == []
+    (record,) = bench.records.kernels
+    assert (record.kernel, record.why_missed) == ("a", ("code",))
+    assert [batch.asked for batch in bench.records.batches] == [1]
+    bench.loader._records = None
+    bench.load("b")
+    assert not Path(environment.records_path).exists()
+
+
+def test_batch_of_failures_alone_is_recorded(environment: Environment) -> None:
+    bench = Bench.of(environment)
+    bench.loader._records = None
+    bench.script.acts["lower", "a"] = CompilationError("a is bad")
+    with pytest.raises(CompilationError, match="a is bad"):
+        bench.load("a")
+    (session,) = Path(environment.records_path).iterdir()
+    (batch,) = read_records(session)
+    assert getattr(batch, "asked", None) == 1
 
 
 def test_records_go_to_the_environments_log_by_default(environment: Environment) -> None:
