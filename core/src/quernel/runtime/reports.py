@@ -240,8 +240,8 @@ def finish_all(reports: Sequence[PendingReport]) -> None:
         for report in waiting:
             report.free()
     if failures:
-        for failure in failures[1:]:
-            failures[0].add_note(f"another launch that was waited for: {failure}")
+        for other in failures[1:]:
+            failures[0].add_note(f"another launch that was waited for: {other}")
         raise failures[0]
 
 
