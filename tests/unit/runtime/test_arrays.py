@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice
 
 import quernel as qn
-from quernel.errors import KernelTypeError, LaunchError, OutOfBoundsError
+from quernel.errors import DeviceError, KernelTypeError, LaunchError, OutOfBoundsError
 from quernel.runtime.casts import cast_array
 from quernel.runtime.devices import Device
 from quernel.runtime.indexing import view_of
@@ -344,3 +344,16 @@ def test_arrays_are_not_compared_silently_and_hash_by_identity(device: Device) -
 def test_negative_length_is_refused(device: Device) -> None:
     with pytest.raises(LaunchError, match=r"shape \(2, -1\) has a negative length"):
         device.empty((2, -1))
+
+
+def test_memory_is_given_back_when_the_host_cannot_be_shown_it(
+    gpu: Device, seen: ScriptedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_view(memory: Any) -> None:
+        raise DeviceError("the memory cannot be mapped")
+
+    monkeypatch.setattr(seen, "host_view", no_view)
+    with pytest.raises(DeviceError, match="cannot be mapped"):
+        gpu.empty(4, qn.f32)
+    gc.collect()
+    assert seen.live == {}

@@ -128,11 +128,10 @@ class Device:
         for length in lengths:
             nbytes *= length
         memory = self.operations.allocate(nbytes)
+        allocation = Allocation(self, memory, None)  # From here on it is given back, whatever follows.
         view = self.operations.host_view(memory)
-        host = np.frombuffer(view, np.uint8) if view is not None and len(view) else None
-        if view is not None and host is None:
-            host = np.empty(0, np.uint8)
-        allocation = Allocation(self, memory, host)
+        if view is not None:
+            allocation.host = np.frombuffer(view, np.uint8) if len(view) else np.empty(0, np.uint8)
         return DeviceArray(allocation, element, lengths, contiguous_strides(lengths, element.itemsize), 0)
 
     def zeros(self, shape: int | Sequence[int], dtype: Any = f64) -> DeviceArray:
