@@ -19,6 +19,7 @@ from functools import cache
 from queue import SimpleQueue
 
 from quernel import settings
+from quernel.compiler.executors import num_cores
 
 __all__ = ["available_threads", "run_pieces"]
 
@@ -28,13 +29,7 @@ Piece = Callable[[int, int], None]
 
 def available_threads() -> int:
     """How many threads a launch may use: `QUERNEL_NUM_THREADS`, or one for each core that this process may run on."""
-    return settings.num_threads() or _num_cores()
-
-
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return settings.num_threads() or num_cores()
 
 
 class _Job:
