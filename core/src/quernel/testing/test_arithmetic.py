@@ -231,6 +231,7 @@ def test_float_arithmetic_rounds_once(quernel_device: Any, kernel: Any, ufunc: A
         assert_equal(out, ufunc(array(a, dtype), array(b, dtype)).tolist(), a, b)
 
 
+@pytest.mark.quernel_needs("f64")
 def test_division_of_f64_by_zero_gives_nan_where_python_raises(quernel_device: Any) -> None:
     a, b = [7.0, -7.0, 0.0, math.inf], [0.0, -0.0, 0.0, 0.0]
     quotient, rest = np.zeros(4), np.zeros(4)
@@ -240,6 +241,7 @@ def test_division_of_f64_by_zero_gives_nan_where_python_raises(quernel_device: A
     assert np.isnan(rest).all()
 
 
+@pytest.mark.quernel_needs("f64")
 def test_floor_division_and_remainder_of_f64_are_pythons(quernel_device: Any) -> None:
     rng = np.random.default_rng(21)
     a, b = pairs(edges(qn.f64), [value for value in edges(qn.f64) if value != 0])
@@ -266,6 +268,7 @@ def test_floor_division_and_remainder_of_f32_are_pythons_in_f32(quernel_device: 
         assert_equal(rest, np.remainder(array(a, qn.f32), array(b, qn.f32)).tolist(), a, b)
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_true_division_of_integers_gives_f64(quernel_device: Any, dtype: Any) -> None:
     a, b = pairs(edges(dtype), [value for value in edges(dtype) if value])
@@ -335,6 +338,7 @@ def with_literals(a, wide, out):
     wide[i] = a[i] * 0.5
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_a_literal_takes_the_type_that_it_meets(quernel_device: Any, dtype: Any) -> None:
     a = edges(dtype)
@@ -350,6 +354,7 @@ def with_float_literals(x, out):
     out[i] = x[i] + 0.1 * 3
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_float_literal_beside_f32_is_f32(quernel_device: Any) -> None:
     x = np.linspace(-2, 2, 50, dtype=np.float32)
     out = np.zeros(50)
@@ -455,6 +460,7 @@ def remainders_with_nan(small, out):
     out[i, 5] = qn.f64(small[i]) % math.nan
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_remainder_with_nan_is_nan_even_where_the_other_side_is_surely_finite(quernel_device: Any) -> None:
     out = np.zeros((3, 6))
     on(quernel_device, remainders_with_nan).over(3)(np.array([2, 0, -7], np.int8), out)

@@ -182,6 +182,7 @@ def casts(byte, wide, x, doubles, unsigned, as_i32, as_i8, as_u16):
     as_u16[i] = qn.u16(x[i])
 
 
+@pytest.mark.quernel_needs("f64")
 def test_casts_keep_or_saturate(quernel_device: Any) -> None:
     doubles, unsigned = np.zeros(3), np.zeros(3, np.uint32)
     as_i32, as_i8, as_u16 = np.ones(3, np.int32), np.ones(3, np.int8), np.ones(3, np.uint16)
@@ -202,6 +203,7 @@ def least_and_greatest(a, b, low, high):
     high[i] = max(a[i], b[i])
 
 
+@pytest.mark.quernel_needs("f64")
 def test_min_and_max_with_nan_and_zeros_are_pythons(quernel_device: Any) -> None:
     a = [math.nan, 1.0, -0.0, 0.0, math.nan]
     b = [1.0, math.nan, 0.0, -0.0, math.nan]
@@ -220,6 +222,7 @@ def rounds(x, out, kept):
     kept[i] = -x[i] * 0.0
 
 
+@pytest.mark.quernel_needs("f64")
 def test_round_is_to_even_and_negative_zero_is_kept(quernel_device: Any) -> None:
     out, kept = np.zeros(3, np.int64), np.zeros(3)
     on(quernel_device, rounds).over(3)(np.array([0.5, 1.5, 2.5]), out, kept)
@@ -236,6 +239,7 @@ def accumulates(x, out):
     out[i] = acc
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_float_literal_joined_with_f32_is_f32(quernel_device: Any) -> None:
     x = np.array([16777216.0, 1.0, 1.0], np.float32)
     out = np.zeros(1)
@@ -255,6 +259,7 @@ def cube_root_by_power(a, out):
     out[i] = a[i] ** (1 / 3)
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.parametrize("fast_math", [False, True])
 def test_pow_of_negatives_is_cs_whatever_the_options(quernel_device: Any, fast_math: bool) -> None:
     out = np.zeros(1)
@@ -309,6 +314,7 @@ def guarded(a, n, out):
         out[i] += 2
 
 
+@pytest.mark.quernel_needs("f64")
 def test_and_and_or_do_not_read_beyond_the_array(quernel_device: Any) -> None:
     out = np.zeros(40, np.int32)
     on(quernel_device, guarded).over(40)(np.array([1.0, -1.0, 2.0]), 3, out)
@@ -406,6 +412,7 @@ def main(int, __global, local, entry, out):  # noqa: A002
     out[i] = define + entry
 
 
+@pytest.mark.quernel_needs("f64")
 def test_names_that_other_languages_reserve_are_names(quernel_device: Any) -> None:
     x, out = np.array([1.0, 2.0]), np.zeros(2)
     on(quernel_device, double).over(2)(x, out)
@@ -430,6 +437,7 @@ def jádro(č, výsledek):
 """
 
 
+@pytest.mark.quernel_needs("f64")
 def test_names_and_paths_beyond_ascii_are_names_and_paths(quernel_device: Any, tmp_path: Path) -> None:
     folder = tmp_path / "složka ϕ"
     folder.mkdir()
@@ -454,6 +462,7 @@ def writes_plane(a):
     a[i, j] = i * 10 + j
 
 
+@pytest.mark.quernel_needs("f64")
 def test_writing_through_a_view_reaches_the_callers_array(quernel_device: Any) -> None:
     whole = np.zeros((2, 2))
     on(quernel_device, increments).over(2)(whole[:, 0])
@@ -469,6 +478,7 @@ def test_writing_through_a_view_reaches_the_callers_array(quernel_device: Any) -
     assert plane.tolist() == [[0, 10, 20], [1, 11, 21]]
 
 
+@pytest.mark.quernel_needs("f64")
 def test_writing_through_a_repeating_view_is_refused(quernel_device: Any) -> None:
     with pytest.raises(LaunchError, match="'a'"):
         on(quernel_device, increments).over(3)(np.broadcast_to(np.zeros(1), (3,)))
@@ -512,6 +522,7 @@ def takes_scalars(x: qn.f32, n: qn.i32, out):
     out[i] = x + n
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_scalar_converts_by_its_declared_type_or_is_refused(quernel_device: Any) -> None:
     out = np.zeros(1)
     on(quernel_device, takes_scalars).over(1)(0.1, 0, out)
@@ -778,6 +789,7 @@ class Project:
         return computed, identity, pickled
 
 
+@pytest.mark.quernel_needs("f64")
 def test_another_process_sees_the_new_value_of_what_was_edited(quernel_device: Any, tmp_path: Path) -> None:
     project = Project(tmp_path)
     first = project.run(quernel_device)
@@ -794,12 +806,14 @@ def test_another_process_sees_the_new_value_of_what_was_edited(quernel_device: A
     assert third[1] not in (first[1], second[1])
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_pickled_kernel_launches_in_another_process_with_its_identity(quernel_device: Any, tmp_path: Path) -> None:
     project = Project(tmp_path)
     computed, identity, pickled = project.run(quernel_device)
     assert project.run(quernel_device, pickled) == (computed, identity, pickled)
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_store_that_cannot_be_used_is_one_warning_and_a_working_launch(quernel_device: Any, tmp_path: Path) -> None:
     project = Project(tmp_path)
     (tmp_path / "store").write_text("this is no folder")

@@ -25,7 +25,7 @@ def written(body: str, parameters: str = "a, out", **settings: bool) -> Any:
 @pytest.mark.parametrize("index", [5, -1, 2**31, -(2**40), 2**62])
 @pytest.mark.parametrize("access", ["out[0] = a[n[i]]", "a[n[i]] = 1", "a[n[i]] += 1", "qn.atomic.add(a, n[i], 1)"])
 def test_an_index_outside_raises_at_its_line_with_index_and_shape(quernel_device: Any, index: int, access: str) -> None:
-    a, out = np.zeros(5, np.int32), np.zeros(1)
+    a, out = np.zeros(5, np.int32), np.zeros(1, np.float32)
     kernel = written(f"out[0] = 1\n{access}", "a, n, out", checked=True)
     with pytest.raises(OutOfBoundsError, match=str(index)) as caught:
         on(quernel_device, kernel).over(3)(a, np.array([0, index, 1]), out)
@@ -36,6 +36,7 @@ def test_an_index_outside_raises_at_its_line_with_index_and_shape(quernel_device
     assert "^" in str(error)
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_every_axis_is_checked_and_named(quernel_device: Any) -> None:
     kernel = written("out[i] = a[i, j + i]", "a, out, j: int", checked=True)
@@ -44,6 +45,7 @@ def test_every_axis_is_checked_and_named(quernel_device: Any) -> None:
     assert "(2, 7)" in str(caught.value)
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_an_access_that_is_not_reached_is_not_checked(quernel_device: Any) -> None:
     kernel = written("if i < len(a) and a[i] >= 0:\n    out[0] += 0\nout[i] = a[i] if i < len(a) else -1", checked=True)
@@ -64,6 +66,7 @@ def reads_for_nothing(a, out):
     out[i] = i
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_a_load_that_nothing_reads_is_checked_even_in_a_function(quernel_device: Any) -> None:
     out = np.zeros(4)
@@ -85,6 +88,7 @@ def test_a_checked_launch_that_is_right_gives_what_an_unchecked_one_gives(querne
     assert plain[1] == sum(k * (k + 1) for k in range(9))
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_an_assertion_that_fails_raises_with_its_text_and_line(quernel_device: Any) -> None:
     kernel = written('assert a[i] < 3, "too large"\nout[i] = 1', checked=True)
@@ -94,12 +98,14 @@ def test_an_assertion_that_fails_raises_with_its_text_and_line(quernel_device: A
     assert caught.value.where.line == 4
 
 
+@pytest.mark.quernel_needs("f64")
 def test_an_assertion_is_nothing_in_a_launch_that_is_not_checked(quernel_device: Any) -> None:
     out = np.zeros(5)
     on(quernel_device, written('assert a[i] < 3, "too large"\nout[i] = 1')).over(5)(np.arange(5), out)
     assert out.tolist() == [1] * 5
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_a_broken_promise_of_uniformity_raises_in_a_checked_launch(quernel_device: Any) -> None:
     kernel = written("if qn.uniform(a[i]) > 0:\n    qn.barrier()\nout[i] = 1", checked=True)
@@ -141,6 +147,7 @@ PROMISES: dict[str, tuple[str, list[float], list[float]]] = {
 }
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 @pytest.mark.parametrize("name", PROMISES)
 def test_a_promise_is_compared_wherever_a_whole_block_makes_it(quernel_device: Any, name: str) -> None:
@@ -155,6 +162,7 @@ def test_a_promise_is_compared_wherever_a_whole_block_makes_it(quernel_device: A
     assert "qn.uniform" in (body.splitlines()[caught.value.where.line - 4])
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 @pytest.mark.parametrize(
     "body",
@@ -169,6 +177,7 @@ def test_a_promise_that_a_part_of_the_block_makes_stops_nobody(quernel_device: A
     on(quernel_device, written(body, checked=True))[1, 4](np.arange(4.0), np.zeros(4))
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.quernel_needs("checked", "subgroups")
 def test_a_promise_that_one_subgroup_makes_is_compared_within_it(quernel_device: Any) -> None:
     body = "if qn.subgroup.id() == 0:\n    if qn.uniform(a[i]) > 1:\n        out[i] = qn.subgroup.sum(1)"
@@ -184,6 +193,7 @@ def test_a_promise_that_one_subgroup_makes_is_compared_within_it(quernel_device:
             kernel[1, 2 * size](a, out)
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_a_promise_of_a_kernel_over_an_extent_stops_nobody(quernel_device: Any) -> None:
     out = np.zeros(4)
@@ -191,6 +201,7 @@ def test_a_promise_of_a_kernel_over_an_extent_stops_nobody(quernel_device: Any) 
     assert out.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 @pytest.mark.parametrize(
     ("test", "shown"),
@@ -214,6 +225,7 @@ def test_an_assertion_shows_the_values_that_it_compares(quernel_device: Any, tes
     assert told in caught.value.what
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_what_an_assertion_compares_is_evaluated_once(quernel_device: Any) -> None:
     kernel = written("assert 0 <= qn.atomic.add(out, 0, 1) < 4\nassert qn.atomic.add(out, 1, 1) < 4", checked=True)
@@ -222,6 +234,7 @@ def test_what_an_assertion_compares_is_evaluated_once(quernel_device: Any) -> No
     assert out.tolist() == [4, 4]
 
 
+@pytest.mark.quernel_needs("f64")
 def test_prints_are_shown_when_the_launch_is_over(quernel_device: Any, capsys: pytest.CaptureFixture[str]) -> None:
     kernel = written('if i == 2:\n    print("value", a[i], i, a[i] > 1, sep="|")\nout[i] = 1')
     out = np.zeros(4)

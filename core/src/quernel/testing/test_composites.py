@@ -106,6 +106,17 @@ def test_vectors_choose_loop_and_pass_through_functions(quernel_device: Any) -> 
     assert a.tolist() == [[1, 2], [-2, 1], [-1, -2], [2, -1], [0, 0]]
 
 
+def test_a_device_makes_arrays_of_vectors(quernel_device: Any) -> None:
+    kernel = kernel_of(
+        "@qn.kernel\ndef k(a: qn.Array1[V], b: qn.Array1[V]):\n    i = qn.global_id()\n    b[i] = a[i] + V(i, 1)\n",
+        V=qn.vec(qn.f32, 2),
+    )
+    a, b = quernel_device.full(3, 5, qn.vec(qn.f32, 2)), quernel_device.zeros(3, qn.vec(qn.f32, 2))
+    assert b.numpy().tolist() == [[0, 0]] * 3
+    kernel.over(3)(a, b)
+    assert b.numpy().tolist() == [[5, 6], [6, 6], [7, 6]]
+
+
 def test_vectors_in_shared_memory(quernel_device: Any) -> None:
     kernel = kernel_of(
         "@qn.kernel\n"

@@ -123,6 +123,7 @@ def scale(x, a: float = 2.0, b: int = 1):
     x[i] = x[i] * a + b
 
 
+@pytest.mark.quernel_needs("f64")
 def test_arguments_follow_python(quernel_device: Any) -> None:
     x = np.ones(3, np.float32)
     launcher = on(quernel_device, scale).over(3)
@@ -133,6 +134,7 @@ def test_arguments_follow_python(quernel_device: Any) -> None:
     assert x.tolist() == [((1 * 2 + 1) * 0.5 + 1) * 20 + 70] * 3
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_bound_launch_repeats_and_updates(quernel_device: Any) -> None:
     x = quernel_device.full(3, 1, qn.f32)
     bound = scale.over(3, device=quernel_device).bind(x, 3.0, 0)
@@ -152,6 +154,7 @@ def polynomial(x, out, degree: qn.Const):
     out[i] = total
 
 
+@pytest.mark.quernel_needs("f64")
 def test_constants_are_part_of_what_is_compiled(quernel_device: Any) -> None:
     x, out = np.array([2.0, 3.0]), np.zeros(2)
     on(quernel_device, polynomial).over(2)(x, out, 3)
@@ -221,6 +224,7 @@ def scalars(out, flag: bool, tiny: qn.i8, wide: qn.u64, single: qn.f32, double: 
     out[i, 5] = weak
 
 
+@pytest.mark.quernel_needs("f64")
 def test_scalars_of_every_kind_arrive_whole(quernel_device: Any) -> None:
     out = np.zeros((2, 6))
     on(quernel_device, scalars).over(2)(out, True, -128, 2**64 - 2048, 0.1, 0.1, 7)

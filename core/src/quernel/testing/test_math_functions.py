@@ -339,6 +339,7 @@ def constants(out):
     out[i] = math.pi * math.e + math.tau
 
 
+@pytest.mark.quernel_needs("f64")
 def test_constants_of_math_are_known(quernel_device: Any) -> None:
     out = np.zeros(1)
     on(quernel_device, constants.options(contract=False)).over(1)(out)

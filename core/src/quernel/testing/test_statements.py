@@ -305,6 +305,7 @@ def swaps(x, y):
     x[i], y[i] = a, b
 
 
+@pytest.mark.quernel_needs("f64")
 def test_tuple_assignment_evaluates_the_right_side_first(quernel_device: Any) -> None:
     x, y = np.arange(5.0), np.arange(5.0) + 10
     on(quernel_device, swaps).over(5)(x, y)
@@ -374,6 +375,7 @@ def uses_generic(ints, floats, out_ints, out_floats):
     out_floats[i] = generic(floats[i], 2)
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_device_function_adapts_to_the_types_it_is_called_with(quernel_device: Any) -> None:
     ints, floats = np.array([3, -4, 46341], np.int32), np.array([0.5, 1.5, 1e30], np.float32)
     out_ints, out_floats = np.zeros(3, np.int64), np.zeros(3, np.float64)
@@ -450,12 +452,14 @@ def written(body: str) -> Any:
     return namespace["k"]
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_sum_of_a_thousand_terms_is_a_sum(quernel_device: Any) -> None:
     out = np.zeros(2)
     on(quernel_device, written("    out[i] = " + " + ".join(["x[i]"] * 1000) + "\n")).over(2)(np.array([1.0, 0.5]), out)
     assert out.tolist() == [1000.0, 500.0]
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.parametrize("condition", ["x[i] == {}.0", "i == {} and x[i] == {}.0"], ids=["plain", "short-circuit"])
 def test_a_chain_of_hundreds_of_branches_takes_one(quernel_device: Any, condition: str) -> None:
     branches = [
@@ -467,6 +471,7 @@ def test_a_chain_of_hundreds_of_branches_takes_one(quernel_device: Any, conditio
     assert out.tolist() == [n + 0.5 for n in range(200)] + [-1.0] * 10
 
 
+@pytest.mark.quernel_needs("f64")
 def test_blocks_nested_ninety_deep_run(quernel_device: Any) -> None:
     body = "".join("    " * (n + 1) + f"if x[i] > {n}.0:\n" for n in range(90)) + "    " * 91 + "out[i] = 1.0\n"
     out = np.zeros(100)
@@ -489,6 +494,7 @@ def mandelbrot(out, limit: int):
     out[y, x] = n
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_whole_kernel_agrees_with_python(quernel_device: Any) -> None:
     out = np.zeros((16, 24), np.int32)
     on(quernel_device, mandelbrot.options(contract=False)).over(out.shape)(out, 50)
@@ -566,6 +572,7 @@ def weak_parameter(x, out, a, n: int):
     out[i] = x[i] * a + n
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.parametrize("dtype", [qn.f32, qn.f64, qn.i32], ids=str)
 def test_a_number_takes_the_type_of_what_it_meets(quernel_device: Any, dtype: Any) -> None:
     x = np.array([1, 3, 16777217], dtype.numpy)
@@ -574,6 +581,7 @@ def test_a_number_takes_the_type_of_what_it_meets(quernel_device: Any, dtype: An
     assert np.array_equal(out, (x * dtype.numpy.type(3) + dtype.numpy.type(1)).astype(np.float64))
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_number_that_does_not_fit_what_it_meets_is_refused(quernel_device: Any) -> None:
     x = np.array([1], np.int32)
     with pytest.raises(qn.errors.KernelTypeError, match="2147483648"):
@@ -594,6 +602,7 @@ def captures(x, out):
     out[i] = x[i] * SCALE + Settings.step + LIMIT + qn.cdiv(7, 2)
 
 
+@pytest.mark.quernel_needs("f64")
 def test_captured_values_are_constants(quernel_device: Any) -> None:
     x, out = np.array([1.0, 2.0], np.float32), np.zeros(2)
     on(quernel_device, captures.options(contract=False)).over(2)(x, out)
