@@ -58,6 +58,7 @@ from quernel.ir.walk import fold_expression
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.arrays import ArrayOperands, element_address
 from quernel_cpu.emission.functions import DeviceFunction, index_operand
+from quernel_cpu.emission.loops import num_trips
 from quernel_cpu.emission.mathematics import emit_math
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import literal, memory_type, register_type, scalar, zero
@@ -183,11 +184,11 @@ class BodyEmitter:
             code.place(body)
             self._assign(stmt.variable, current)
         else:
-            num_trips = self._num_trips(start, stop, step)
+            trips = num_trips(self._arithmetic, start, stop, step)
             code.do(f"store i64 0, ptr {counter}")
             code.place(head)
             current = code.value(f"load i64, ptr {counter}")
-            code.branch_if(code.value(f"icmp ult i64 {current}, {num_trips}"), body, end)
+            code.branch_if(code.value(f"icmp ult i64 {current}, {trips}"), body, end)
             code.place(body)
             distance = code.value(f"mul i64 {current}, {step}")
             self._assign(stmt.variable, code.value(f"add i64 {start}, {distance}"))
@@ -199,22 +200,6 @@ class BodyEmitter:
         code.do(f"store i64 {code.value(f'add {no_wrap} i64 {current}, 1')}, ptr {counter}")
         code.branch(head)
         code.place(end)
-
-    def _num_trips(self, start: str, stop: str, step: str) -> str:
-        """How often the loop runs, as an unsigned number; distances of up to 2**64 - 1 stay exact."""
-        code = self._code
-        is_down = code.value(f"icmp slt i64 {step}, 0")
-        low = code.value(f"select i1 {is_down}, i64 {stop}, i64 {start}")
-        high = code.value(f"select i1 {is_down}, i64 {start}, i64 {stop}")
-        negated = code.value(f"sub i64 0, {step}")
-        size = code.value(f"select i1 {is_down}, i64 {negated}, i64 {step}")
-        is_still = code.value(f"icmp eq i64 {size}, 0")
-        divisor = code.value(f"select i1 {is_still}, i64 1, i64 {size}")
-        last = code.value(f"sub i64 {code.value(f'sub i64 {high}, {low}')}, 1")
-        trips = code.value(f"add i64 {code.value(f'udiv i64 {last}, {divisor}')}, 1")
-        is_ahead = code.value(f"icmp slt i64 {low}, {high}")
-        runs = code.value(f"select i1 {is_still}, i1 false, i1 {is_ahead}")
-        return code.value(f"select i1 {runs}, i64 {trips}, i64 0")
 
     def _loop(self, stmt: Loop) -> None:
         code = self._code

@@ -15,9 +15,10 @@ from quernel.ir.nodes import IndexKind, Kernel, Stmt
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.bodies import BodyEmitter, Scope
 from quernel_cpu.emission.functions import DeviceFunction
+from quernel_cpu.emission.loops import count_up
 from quernel_cpu.emission.text import Code, Unit
 
-__all__ = ["Launch", "LoopSegments", "Segment", "SegmentEmitter", "count_up"]
+__all__ = ["Launch", "LoopSegments", "Segment", "SegmentEmitter"]
 
 
 @attrs.frozen
@@ -191,26 +192,3 @@ class ThreadCode(Protocol):
     def __call__(self, index: str, done: str, /) -> None:
         """Writes the code."""
         ...
-
-
-class LoopBody(Protocol):
-    """Writes the body of a loop, given its counter."""
-
-    def __call__(self, index: str, /) -> None:
-        """Writes the code."""
-        ...
-
-
-def count_up(code: Code, first: str, end: str, body: LoopBody, metadata: str = "") -> None:
-    """A loop from `first` up to `end`, exclusive."""
-    slot = code.allocate("i64")
-    head, inside, done = code.label("each"), code.label("each.body"), code.label("each.end")
-    code.do(f"store i64 {first}, ptr {slot}")
-    code.place(head)
-    index = code.value(f"load i64, ptr {slot}")
-    code.branch_if(code.value(f"icmp slt i64 {index}, {end}"), inside, done)
-    code.place(inside)
-    body(index)
-    code.do(f"store i64 {code.value(f'add nsw i64 {index}, 1')}, ptr {slot}")
-    code.branch(head, metadata)
-    code.place(done)
