@@ -96,7 +96,9 @@ def _parsed(text: str, context: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _optimized(text: str, triple: str, cpu: str, features: str) -> Iterator[tuple[Any, Any]]:
+def _optimized(
+    text: str, triple: str, cpu: str, features: str, *, is_vector_code: bool = False
+) -> Iterator[tuple[Any, Any]]:
     """The optimised module, and the machine that emits its code."""
     llvm, machine = _llvm(), _machine(triple, cpu, features)
     with _context() as context, _parsed(text, context) as module:
@@ -104,36 +106,37 @@ def _optimized(text: str, triple: str, cpu: str, features: str) -> Iterator[tupl
         module.data_layout = str(machine.target_data)
         num_lines = text.count("\n")
         is_huge = num_lines > _HUGE_IR_LINES
-        level = 1 if is_huge else 2 if num_lines > _LARGE_IR_LINES else 3
+        level = 1 if is_huge else 2 if num_lines > _LARGE_IR_LINES or is_vector_code else 3
+        vectorizes = not is_huge and not is_vector_code
         options = llvm.create_pipeline_tuning_options(speed_level=level)
-        options.loop_vectorization = not is_huge
-        options.slp_vectorization = not is_huge
-        options.loop_interleaving = not is_huge
+        options.loop_vectorization = vectorizes
+        options.slp_vectorization = vectorizes
+        options.loop_interleaving = vectorizes
         options.loop_unrolling = not is_huge
         with llvm.create_pass_builder(machine, options) as builder, builder.getModulePassManager() as passes:
             passes.run(module, builder)
         yield module, machine
 
 
-def compile_ir(text: str, triple: str, cpu: str, features: str) -> bytes:
+def compile_ir(text: str, triple: str, cpu: str, features: str, *, is_vector_code: bool = False) -> bytes:
     """Optimised object code of LLVM IR.
 
     Raises:
         CompilationError: LLVM refused the text; its message rides along whole.
     """
-    with _optimized(text, triple, cpu, features) as (module, machine):
+    with _optimized(text, triple, cpu, features, is_vector_code=is_vector_code) as (module, machine):
         return bytes(machine.emit_object(module))
 
 
-def optimized_ir(text: str, triple: str, cpu: str, features: str) -> str:
+def optimized_ir(text: str, triple: str, cpu: str, features: str, *, is_vector_code: bool = False) -> str:
     """What LLVM makes of the IR before it selects instructions."""
-    with _optimized(text, triple, cpu, features) as (module, _):
+    with _optimized(text, triple, cpu, features, is_vector_code=is_vector_code) as (module, _):
         return str(module)
 
 
-def assembly(text: str, triple: str, cpu: str, features: str) -> str:
+def assembly(text: str, triple: str, cpu: str, features: str, *, is_vector_code: bool = False) -> str:
     """The assembly of the object code that `compile_ir` gives."""
-    with _optimized(text, triple, cpu, features) as (module, machine):
+    with _optimized(text, triple, cpu, features, is_vector_code=is_vector_code) as (module, machine):
         return str(machine.emit_assembly(module))
 
 

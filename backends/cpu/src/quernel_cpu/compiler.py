@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from quernel.compiler.recording import CompilationRecording
     from quernel.ir.analysis import ParameterUses
     from quernel.ir.nodes import Parameter
+    from quernel_cpu.lowering import LoweredText
 
 __all__ = ["LANGUAGE", "CpuCompiler"]
 
@@ -77,12 +78,14 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         with recording.stage("emit"):
             if kernel.foreign is not None:
                 text, header = self._foreign(kernel, kernel.foreign, id.variant)
+                is_vector_code = False
             else:
-                text, header = self._own(kernel, id.variant)
+                lowered, header = self._own(kernel, id.variant)
+                text, is_vector_code = lowered.text, lowered.is_vector_code
         recording.toolchain("LLVM", _toolchain.version())
         recording.source(text)
         with recording.stage("llvm"):
-            object_code = _toolchain.compile_ir(text, *self._machine)
+            object_code = _toolchain.compile_ir(text, *self._machine, is_vector_code=is_vector_code)
         recording.statistics(code_bytes=len(object_code))
         log.debug("%s: %d lines of LLVM IR, %d bytes", kernel.name, text.count("\n"), len(object_code))
         uses_vector_library = b"_ZGV" in object_code
@@ -97,6 +100,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
             ),
             object_code=object_code,
             ir=text,
+            is_vector_code=is_vector_code,
         )
 
     def finalize(self, id: ArtifactId[CpuVariant], lowered: CpuLowered) -> CpuArtifact:  # noqa: A002
@@ -105,11 +109,11 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
 
     def assembly(self, lowered: CpuLowered) -> str:
         """The target's assembly of a lowered kernel, worked out again from its IR."""
-        return _toolchain.assembly(lowered.ir, *self._machine)
+        return _toolchain.assembly(lowered.ir, *self._machine, is_vector_code=lowered.is_vector_code)
 
     def optimized_ir(self, lowered: CpuLowered) -> str:
         """What LLVM made of a lowered kernel's IR, worked out again."""
-        return _toolchain.optimized_ir(lowered.ir, *self._machine)
+        return _toolchain.optimized_ir(lowered.ir, *self._machine, is_vector_code=lowered.is_vector_code)
 
     @property
     def _machine(self) -> tuple[str, str, str]:
@@ -119,7 +123,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
             self.target_info.detail("features"),
         )
 
-    def _own(self, kernel: KernelDefinition, variant: CpuVariant) -> tuple[str, ArtifactHeader]:
+    def _own(self, kernel: KernelDefinition, variant: CpuVariant) -> tuple[LoweredText, ArtifactHeader]:
         from quernel.ir.analysis import parameter_uses
         from quernel.ir.passes import optimize
         from quernel_cpu.lowering import lower_module

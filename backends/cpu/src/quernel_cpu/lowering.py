@@ -10,24 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
+
 from quernel.capabilities import TargetInfo
 from quernel.compiler.artifacts import Slot, SlotKind
 from quernel.dtypes import ArrayType
 from quernel.geometry import MAX_NDIM, LaunchForm
 from quernel.ir.nodes import Kernel, Module, Parameter
+from quernel.ir.segments import Segment as ThreadSegment
+from quernel.ir.segments import SegmentedKernel
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.bodies import emit_function
+from quernel_cpu.emission.coarsening import chosen_step
+from quernel_cpu.emission.forms import spmd_form
 from quernel_cpu.emission.functions import DeviceFunction, device_functions, passes_private_arrays
 from quernel_cpu.emission.independence import array_stored_last
-from quernel_cpu.emission.segments import Launch, LoopSegments, Segment, SegmentEmitter, count_up
+from quernel_cpu.emission.loops import count_up
+from quernel_cpu.emission.regions import BarrierSegments
+from quernel_cpu.emission.segments import Launch, LoopSegments, Segment, SegmentEmitter
+from quernel_cpu.emission.spmd import SpmdSegments
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import scalar
 from quernel_cpu.targets import enabled_features
 from quernel_cpu.types import CpuVariant
 from quernel_cpu.vectormath import vector_functions
 
-__all__ = ["ENTRY", "lower_call", "lower_module"]
+__all__ = ["ENTRY", "LoweredText", "lower_call", "lower_module"]
 
 ENTRY = "quernel_entry"
 """Name of every entry point; equal kernels under different names are equal objects."""
@@ -38,8 +47,55 @@ _SIGNATURE = (
 )
 
 
-def lower_module(module: Module, target: TargetInfo, variant: CpuVariant, slots: tuple[Slot, ...]) -> str:
+@attrs.frozen
+class LoweredText:
+    """LLVM IR of a kernel.
+
+    Attributes:
+        text: the module.
+        is_vector_code: whether lanes are vectors in it already, so that LLVM need not look for any.
+    """
+
+    text: str
+    is_vector_code: bool
+
+
+def lower_module(module: Module, target: TargetInfo, variant: CpuVariant, slots: tuple[Slot, ...]) -> LoweredText:
     """The LLVM IR of a validated module, whose entry point receives `slots`."""
+    form = spmd_form(module) if target.detail("emitter") == "spmd" else None
+    if form is None:
+        return LoweredText(_lower_scalar(module, target, variant, slots), is_vector_code=False)
+    return LoweredText(_lower_spmd(form, target, variant, slots), is_vector_code=True)
+
+
+def _lower_spmd(form: SegmentedKernel, target: TargetInfo, variant: CpuVariant, slots: tuple[Slot, ...]) -> str:
+    kernel = form.module.kernel
+    features = enabled_features(target)
+    unit, code = Unit(features, lambda name: vector_functions(target, features, name)), Code()
+    marks = {param.name: "" for param in kernel.params}
+    scalars, arrays = _load_parameters(unit, code, kernel.params, slots, variant, marks)
+    own = Segment(
+        kernel=kernel,
+        body=form.regions[0].body if form.regions and isinstance(form.regions[0], ThreadSegment) else (),
+        launch=_load_launch(code, kernel.ndim),
+        scalars=scalars,
+        arrays=arrays,
+        functions={},
+    )
+    step = chosen_step(form, target)
+    masks_always = target.detail("vector_bytes") == "64"
+    spmd = SpmdSegments(unit, code, step, fast_math=kernel.options.fast_math, masks_always=masks_always)
+    emitter = spmd if kernel.form is LaunchForm.OVER else BarrierSegments(unit, code, spmd, form)
+    _emit_entry(unit, code, own, emitter, _vector_attributes(target))
+    return str(unit)
+
+
+def _vector_attributes(target: TargetInfo) -> str:
+    bits = int(target.detail("vector_bytes")) * 8
+    return f' "prefer-vector-width"="{bits}"' if bits > 256 else ""
+
+
+def _lower_scalar(module: Module, target: TargetInfo, variant: CpuVariant, slots: tuple[Slot, ...]) -> str:
     fast_math = module.kernel.options.fast_math
     functions = device_functions(module)
     unit, mark = _lower_kernel(module.kernel, functions, target, variant, slots)
@@ -154,14 +210,14 @@ def _load_launch(code: Code, ndim: int) -> Launch:
     return Launch(grid=row(0), extent=row(1), start=row(2))
 
 
-def _emit_entry(unit: Unit, code: Code, segment: Segment, segments: SegmentEmitter) -> None:
+def _emit_entry(unit: Unit, code: Code, segment: Segment, segments: SegmentEmitter, attributes: str = "") -> None:
     """Adds the entry point, which runs the segment for every point or block that it is given."""
     if segment.kernel.form is LaunchForm.OVER:
         segments.emit_points(segment, "%first", "%end")
     else:
         count_up(code, "%first", "%end", _with_block_id(code, segment, segments.emit_block))
     code.end("ret void")
-    unit.add_function(code.function(_SIGNATURE))
+    unit.add_function(code.function(_SIGNATURE + attributes))
 
 
 def _with_block_id(

@@ -35,11 +35,13 @@ class CpuLowered:
         header: all that a launch needs.
         object_code: a relocatable object file of the target.
         ir: the LLVM IR that it was made from, before optimisation.
+        is_vector_code: whether lanes are vectors in that IR already.
     """
 
     header: ArtifactHeader
     object_code: bytes
     ir: str
+    is_vector_code: bool = False
 
 
 @attrs.frozen

@@ -371,9 +371,7 @@ class Arithmetic:
     def called(self, result: str, name: str, make: Callable[[], str], operand: str, x: str) -> str:
         """The call of a helper function of one operand; `result` and `operand` are types of single values."""
         function = self.function(name, make)
-        return self._code.value(
-            f"call {wide(result, self.lanes)} {function}({wide(operand, self.lanes)} {x})"
-        )
+        return self._code.value(f"call {wide(result, self.lanes)} {function}({wide(operand, self.lanes)} {x})")
 
     def convert(self, instruction: str, before: str, x: str, after: str) -> str:
         """A conversion between LLVM types of single values."""

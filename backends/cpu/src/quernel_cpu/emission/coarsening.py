@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import attrs
 
-__all__ = ["Step"]
+from quernel.capabilities import TargetInfo
+from quernel.geometry import LaunchForm
+from quernel.ir.segments import SegmentedKernel
+
+__all__ = ["Step", "chosen_step"]
 
 
 @attrs.frozen
@@ -18,3 +22,14 @@ class Step:
 
     width: int
     rows: int = 1
+
+
+def chosen_step(form: SegmentedKernel, target: TargetInfo) -> Step:
+    """How many threads of a kernel run together on a target."""
+    native = int(target.detail("vector_bytes")) // 4
+    kernel = form.module.kernel
+    if kernel.form is LaunchForm.GRID:
+        along = next((size for size in reversed(kernel.block) if size > 1), 1)
+        while native // 2 >= along and native > 1:
+            native //= 2
+    return Step(native, 1)

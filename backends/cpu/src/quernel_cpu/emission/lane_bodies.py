@@ -389,7 +389,8 @@ class LaneBody:
         self._assign(stmt, stmt.variable, uniform(value))
         self._statements(stmt.body, self._skip(loop))
         self._end_trip(loop, "")
-        code.do(f"store i64 {code.value(f'add {"nsw" if is_unit else "nuw"} i64 {current}, 1')}, ptr {counter}")
+        no_wrap = "nsw" if is_unit else "nuw"
+        code.do(f"store i64 {code.value(f'add {no_wrap} i64 {current}, 1')}, ptr {counter}")
         code.branch(head)
         self._exit(loop, outer, left)
 

@@ -335,5 +335,3 @@ class LaneMemory:
             return steps or splat("i64", "0", self._width)
         part = offset.vector.part(row)
         return self._code.value(f"add <{self._width} x i64> {part}, {steps}") if steps else part
-
-

@@ -42,9 +42,13 @@ def emit_math(
         case MathFunction.ISNAN:
             return code.value(f"fcmp uno {llvm} {x}, {x}")
         case MathFunction.ISINF:
-            return code.value(f"fcmp oeq {llvm} {arithmetic.intrinsic('fabs', llvm, x)}, {arithmetic.number(operand, _INFINITY)}")
+            return code.value(
+                f"fcmp oeq {llvm} {arithmetic.intrinsic('fabs', llvm, x)}, {arithmetic.number(operand, _INFINITY)}"
+            )
         case MathFunction.ISFINITE:
-            return code.value(f"fcmp olt {llvm} {arithmetic.intrinsic('fabs', llvm, x)}, {arithmetic.number(operand, _INFINITY)}")
+            return code.value(
+                f"fcmp olt {llvm} {arithmetic.intrinsic('fabs', llvm, x)}, {arithmetic.number(operand, _INFINITY)}"
+            )
         case MathFunction.POPCOUNT:
             return arithmetic.intrinsic("ctpop", llvm, x)
         case MathFunction.CLZ | MathFunction.CTZ:

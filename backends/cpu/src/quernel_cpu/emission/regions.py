@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-
 from typing import assert_never
-
 
 from quernel.ir.nodes import Expr, IndexKind
 from quernel.ir.segments import (
@@ -99,7 +97,9 @@ class BarrierSegments:
 
     def _for(self, segment: Segment, block_id: tuple[str, ...], region: BlockFor, done: str) -> None:
         code = self._code
-        start, stop, step = (self._value(segment, block_id, bound) for bound in (region.start, region.stop, region.step))
+        start, stop, step = (
+            self._value(segment, block_id, bound) for bound in (region.start, region.stop, region.step)
+        )
         trips = num_trips(self._spmd.scalar(), start, stop, step)
         counter = code.allocate("i64")
         head, body, latch, end = (code.label(f"block.for{part}") for part in (".head", ".body", ".next", ".end"))

@@ -198,9 +198,7 @@ class SpmdSegments:
             return Value(layout, (base,))
         return Value(layout, tuple(self._code.value(f"add i64 {base}, {row}") for row in range(rows)))
 
-    def _steps(
-        self, lanes: LaneArithmetic, first: str, end: str, step: Callable[[str, Value | None], None]
-    ) -> None:
+    def _steps(self, lanes: LaneArithmetic, first: str, end: str, step: Callable[[str, Value | None], None]) -> None:
         """Steps along the lanes from `first` up to `end`."""
         code, width = self._code, self._step.width
         if end.isdigit() and first == "0":

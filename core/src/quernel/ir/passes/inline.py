@@ -63,9 +63,13 @@ def functions_to_inline(module: Module) -> frozenset[str]:
     return frozenset(name for name in functions if reaches(name))
 
 
-def inline(module: Module) -> Module:
-    """`module` with the calls of `functions_to_inline` replaced by bodies, and those functions dropped."""
-    names = functions_to_inline(module)
+def inline(module: Module, names: frozenset[str] | None = None) -> Module:
+    """`module` with the calls of `names`, by default `functions_to_inline`, replaced by bodies, the functions dropped.
+
+    With a function go those that call it.
+    """
+    if names is None:
+        names = functions_to_inline(module)
     if not names:
         return module
     inliner = _Inliner(module, names)
