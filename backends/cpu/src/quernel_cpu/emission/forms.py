@@ -22,12 +22,13 @@ def spmd_form(module: Module) -> SegmentedKernel | None:
 
     That is a kernel whose inlined body is too long or nested too deep.
     """
-    if _inlined_size(module) > _MOST_STATEMENTS:
+    owners = (module.kernel, *module.functions)
+    if max(_depth(owner.body) for owner in owners) > _MOST_DEPTH or _inlined_size(module) > _MOST_STATEMENTS:
         return None
     module = inline(module, frozenset(function.name for function in module.functions))
-    kernel = attrs.evolve(module.kernel, body=_unshared(module.kernel.body))
-    if _depth(kernel.body) > _MOST_DEPTH:
+    if _depth(module.kernel.body) > _MOST_DEPTH:
         return None
+    kernel = attrs.evolve(module.kernel, body=_unshared(module.kernel.body))
     return segment(attrs.evolve(module, kernel=kernel))
 
 

@@ -10,7 +10,7 @@ from quernel_cpu.emission.values import splat, wide
 __all__ = ["lanewise", "widened"]
 
 _TYPE = r"(?<![\w.%@])(?:float|double|half|i\d+)\b"
-_TOKEN = re.compile(rf"({_TYPE})|(@[\w.]+)|(?<=[ ,(])(-?\d+|0x[0-9A-F]+)(?=[,)\n]|$)")
+_TOKEN = re.compile(rf"({_TYPE})|(@[\w.]+)|(?<=[ ,(])(-?\d+|0x[0-9A-F]+|true|false)(?=[,)\n]|$)")
 _INTRINSIC_TYPE = re.compile(r"\.([fi]\d+)$")
 
 
