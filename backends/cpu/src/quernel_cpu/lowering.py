@@ -86,13 +86,16 @@ def _lower_spmd(form: SegmentedKernel, target: TargetInfo, variant: CpuVariant, 
     masks_always = target.detail("vector_bytes") == "64"
     spmd = SpmdSegments(unit, code, step, fast_math=kernel.options.fast_math, masks_always=masks_always)
     emitter = spmd if kernel.form is LaunchForm.OVER else BarrierSegments(unit, code, spmd, form)
-    _emit_entry(unit, code, own, emitter, _vector_attributes(target))
+    attributes = _vector_attributes(target, fast_math=kernel.options.fast_math)
+    _emit_entry(unit, code, own, emitter, attributes)
     return str(unit)
 
 
-def _vector_attributes(target: TargetInfo) -> str:
-    bits = int(target.detail("vector_bytes")) * 8
-    return f' "prefer-vector-width"="{bits}"' if bits > 256 else ""
+def _vector_attributes(target: TargetInfo, *, fast_math: bool) -> str:
+    """What LLVM must know of code in vectors of 64 bytes: to use them, and that their estimates have 14 digits."""
+    if target.detail("vector_bytes") != "64":
+        return ""
+    return ' "prefer-vector-width"="512"' + (' "reciprocal-estimates"="vec-sqrtf:0"' if fast_math else "")
 
 
 def _lower_scalar(module: Module, target: TargetInfo, variant: CpuVariant, slots: tuple[Slot, ...]) -> str:

@@ -59,6 +59,7 @@ __all__ = [
     "SegmentedKernel",
     "has_barriers",
     "segment",
+    "segments_of",
 ]
 
 
@@ -167,7 +168,7 @@ def segment(module: Module) -> SegmentedKernel:
     splitter = _Splitter(uniformity)
     regions = splitter.regions(_without_allocs(module), in_loop=False)
     extra: tuple[LocalVariable, ...] = ()
-    if splitter.exits and sum(1 for _ in _segments(regions)) > 1:
+    if splitter.exits and sum(1 for _ in segments_of(regions)) > 1:
         flag = _unused_name("exited", module)
         extra = (LocalVariable(name=flag, type=bool_),)
         regions = (Segment((_flagged(flag, value=False),)), *(_with_exit_flag(region, flag) for region in regions))
@@ -302,16 +303,17 @@ def _with_exit_flag(region: Region, flag: str) -> Region:
 # --- what outlives a segment ------------------------------------------------------------------------------------------
 
 
-def _segments(regions: Iterable[Region]) -> Iterator[Segment]:
+def segments_of(regions: Iterable[Region]) -> Iterator[Segment]:
+    """The segments of `regions`, those inside block-wide control too, in order."""
     for region in regions:
         match region:
             case Segment():
                 yield region
             case BlockIf():
-                yield from _segments(region.then)
-                yield from _segments(region.otherwise)
+                yield from segments_of(region.then)
+                yield from segments_of(region.otherwise)
             case BlockFor() | BlockLoop():
-                yield from _segments(region.body)
+                yield from segments_of(region.body)
             case BlockBreak() | BlockContinue() | BlockReturn():
                 pass
             case _:
@@ -389,14 +391,14 @@ def _private_arrays(body: Body) -> set[str]:
 def _with_liveness(module: Module, uniformity: Uniformity, regions: tuple[Region, ...]) -> SegmentedKernel:
     exposed: set[str] = set()
     uses: dict[str, int] = {}
-    for part in _segments(regions):
+    for part in segments_of(regions):
         _exposed_reads(part.body, set(), exposed)
         for name in _private_arrays(part.body):
             uses[name] = uses.get(name, 0) + 1
     in_loops = {name for part in _looped(regions) for name in _private_arrays(part.body)}
     control = set(_control_reads(regions))
     agreed = {name for name, level in uniformity.locals.items() if level <= Level.BLOCK}
-    single = len(list(_segments(regions))) == 1 and not in_loops and not control
+    single = len(list(segments_of(regions))) == 1 and not in_loops and not control
     live = set() if single else exposed | control
     kernel = module.kernel
     allocs = [stmt for stmt in kernel.body if isinstance(stmt, Alloc)]
@@ -418,7 +420,7 @@ def _looped(regions: Iterable[Region]) -> Iterator[Segment]:
     for region in regions:
         match region:
             case BlockFor() | BlockLoop():
-                yield from _segments(region.body)
+                yield from segments_of(region.body)
             case BlockIf():
                 yield from _looped((*region.then, *region.otherwise))
             case Segment() | BlockBreak() | BlockContinue() | BlockReturn():
