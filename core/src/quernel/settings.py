@@ -8,7 +8,7 @@ variable's name and what it may hold.
 from __future__ import annotations
 
 import os
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 __all__ = [
     "CpuEmitter",
@@ -29,6 +29,12 @@ RecordsLevel = Literal["off", "basic", "full"]
 
 CpuEmitter = Literal["spmd", "scalar"]
 """How the CPU backend writes a kernel: threads as lanes of vectors, or as a loop."""
+
+_ENVIRON = os.environ
+_RAW: Any = getattr(os.environ, "_data", None)
+"""The dictionary below `os.environ`, where this Python has it. Each launch asks for variables that are hardly ever set,
+and an absent name costs 50 ns there, against 700 ns in `os.environ` itself."""
+_encoded: dict[str, Any] = {}
 
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"0", "false", "no", "off"})
@@ -98,6 +104,12 @@ def records_level() -> RecordsLevel:
 
 
 def _text(name: str) -> str | None:
+    if _RAW is not None and os.environ is _ENVIRON:
+        key = _encoded.get(name)
+        if key is None:
+            key = _encoded[name] = os.environ.encodekey(name)
+        if key not in _RAW:
+            return None
     return os.environ.get(name, "").strip() or None
 
 

@@ -46,7 +46,7 @@ _ORDER = {CompareOp.LT: "lt", CompareOp.LE: "le", CompareOp.GT: "gt", CompareOp.
 class Arithmetic:
     """The operators, written into the code of one function.
 
-    With `lanes`, operands are vectors of that many values, a constant being written by `literal`; without, single values.
+    With `lanes`, operands are vectors of that many values, and `number` writes constants; without, single values.
     """
 
     def __init__(self, unit: Unit, code: Code, *, fast_math: bool, lanes: int = 0) -> None:
@@ -341,17 +341,20 @@ class Arithmetic:
         """The memory form of a value."""
         return value if memory_type(dtype) == register_type(dtype) else self.to_bits(dtype, value)
 
-    def load(self, dtype: DType, address: str, metadata: str) -> str:
-        """The value in memory at an address, or the values side by side from there on."""
+    def load(self, dtype: DType, address: str, metadata: str, alignment: int = 0) -> str:
+        """The value in memory at an address, or the values side by side from there on.
+
+        Memory is aligned as the type is, unless `alignment` says otherwise.
+        """
         llvm = wide(memory_type(dtype), self.lanes)
-        loaded = self._code.value(f"load {llvm}, ptr {address}, align {dtype.alignment}{metadata}")
+        loaded = self._code.value(f"load {llvm}, ptr {address}, align {alignment or dtype.alignment}{metadata}")
         return self.from_memory(dtype, loaded)
 
-    def store(self, dtype: DType, address: str, value: str, metadata: str) -> None:
-        """Writes a value to memory, or values side by side from there on."""
+    def store(self, dtype: DType, address: str, value: str, metadata: str, alignment: int = 0) -> None:
+        """Writes a value to memory, or values side by side from there on; the alignment is as for a load."""
         llvm = wide(memory_type(dtype), self.lanes)
         stored = self.to_memory(dtype, value)
-        self._code.do(f"store {llvm} {stored}, ptr {address}, align {dtype.alignment}{metadata}")
+        self._code.do(f"store {llvm} {stored}, ptr {address}, align {alignment or dtype.alignment}{metadata}")
 
     # --- functions ----------------------------------------------------------------------------------------------------
 

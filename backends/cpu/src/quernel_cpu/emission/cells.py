@@ -1,171 +1,165 @@
-"""What outlives a segment of a block: locals, one cell a block or one a thread, and arrays."""
+"""What a block keeps while its threads go from segment to segment, and where it lies.
+
+Shared arrays, locals that outlive a segment and private arrays that do lie in scratch memory of the worker thread,
+which runs one block at a time. What each thread keeps lies thread by thread within one scalar of it: neighbouring
+threads find theirs side by side, as lanes of a vector want them. Locals on which the block agrees are slots of the
+frame.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 
 import attrs
 
-from quernel.dtypes import DType
-from quernel.ir.nodes import Alloc
-from quernel.ir.segments import Segment, SegmentedKernel
+from quernel.dtypes import DType, ValueType
+from quernel.ir.nodes import Alloc, LocalVariable
+from quernel.ir.segments import SegmentedKernel
 from quernel_cpu.emission.arrays import ArrayOperands
-from quernel_cpu.emission.lane_bodies import LaneBody
-from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
-from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
-from quernel_cpu.emission.shapes import UNIFORM, Lanes, Layout
-from quernel_cpu.emission.text import Code, Unit
-from quernel_cpu.emission.values import memory_type, register_type, scalar, wide, zero
+from quernel_cpu.emission.bodies import own_array
+from quernel_cpu.emission.expressions import Operands
+from quernel_cpu.emission.leaves import leaves
+from quernel_cpu.emission.text import Code
+from quernel_cpu.emission.values import is_narrow, register_type
 
-__all__ = ["Cells", "ThreadPlace"]
+__all__ = ["NO_CELLS", "Cells", "Scratch", "block_cells", "scratch_of"]
+
+_ALIGNMENT = 64
 
 
 @attrs.frozen
-class ThreadPlace:
-    """Which threads of a block run together.
+class Scratch:
+    """The layout of a worker's scratch memory.
 
     Attributes:
-        lanes: their arithmetic.
-        first: the number of the first one within the block.
-        row_length: how much further the next row's first one is.
-        mask: the lanes that are threads of the block; `None` for all.
+        offsets: the place in bytes of each shared array, private array, and leaf of a local.
+        shared_bytes: how much of it is the user's shared memory.
+        num_bytes: all of it.
     """
 
-    lanes: LaneArithmetic
-    first: str
-    row_length: int
-    mask: Value | None
+    offsets: dict[tuple[str, int], int]
+    shared_bytes: int
+    num_bytes: int
 
 
+def scratch_of(segmented: SegmentedKernel) -> Scratch:
+    """The layout that a kernel needs: shared arrays first, then what each thread keeps."""
+    num_threads = math.prod(segmented.module.kernel.block)
+    offsets: dict[tuple[str, int], int] = {}
+    end = 0
+
+    def place(name: str, number: int, num_bytes: int) -> None:
+        nonlocal end
+        offsets[name, number] = end
+        end += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+
+    for alloc in segmented.shared:
+        place(alloc.name, 0, _num_bytes(alloc))
+    shared_bytes = end
+    for variable in segmented.carried:
+        for number, leaf in enumerate(leaves(variable.type)):
+            place(variable.name, number, num_threads * _cell_bytes(leaf.dtype))
+    for alloc in segmented.carried_arrays:
+        place(alloc.name, 0, num_threads * _num_bytes(alloc))
+    return Scratch(offsets, shared_bytes, end)
+
+
+def _num_bytes(alloc: Alloc) -> int:
+    return math.prod(alloc.shape) * alloc.element.itemsize
+
+
+@attrs.frozen
 class Cells:
-    """The memory of one block in the frame of the function that runs it: one for each worker, reused block by block."""
+    """What outlives a segment, in the code of one entry point.
 
-    def __init__(self, unit: Unit, code: Code, kernel: SegmentedKernel, num_threads: int) -> None:
-        self._unit = unit
-        self._code = code
-        self._num_threads = num_threads
-        self._uniform = {local.name: scalar(local.type) for local in kernel.uniform}
-        self._carried = {local.name: scalar(local.type) for local in kernel.carried}
-        self._slots = {name: code.allocate(register_type(dtype)) for name, dtype in self._uniform.items()}
-        self._next = {name: code.allocate(register_type(dtype)) for name, dtype in self._uniform.items()}
-        self._memory = {
-            name: code.allocate(f"[{num_threads} x {memory_type(dtype)}]", 64) for name, dtype in self._carried.items()
-        }
-        self.shared: Mapping[str, ArrayOperands] = {alloc.name: self._shared(alloc) for alloc in kernel.shared}
-        self._kept = {alloc.name: self._thread_array(alloc) for alloc in kernel.carried_arrays}
+    Attributes:
+        types: the types of the locals below.
+        uniform: frame slots of the locals on which the block agrees, one for each leaf.
+        carried: for each leaf of another local, the address of the first thread's.
+        arrays: private arrays with the address of the first thread's element 0.
+        num_threads: threads of the block.
+        metadata: what accesses to them carry; each thread touches its own only.
+    """
 
-    def _shared(self, alloc: Alloc) -> ArrayOperands:
-        element = scalar(alloc.element)
-        num_elements, strides = 1, {}
-        for axis in reversed(range(len(alloc.shape))):
-            strides[axis] = str(num_elements)
-            num_elements *= alloc.shape[axis]
-        pointer = self._code.allocate(f"[{num_elements} x {memory_type(element)}]", 64)
-        shape = {axis: str(length) for axis, length in enumerate(alloc.shape)}
-        return ArrayOperands(element, pointer, shape, strides)
+    types: dict[str, ValueType]
+    uniform: dict[str, Operands]
+    carried: dict[str, Operands]
+    arrays: tuple[tuple[Alloc, str], ...]
+    num_threads: int
+    metadata: str
 
-    def _thread_array(self, alloc: Alloc) -> tuple[DType, str, dict[int, int]]:
-        element = scalar(alloc.element)
-        num_elements, strides = self._num_threads, {}
-        for axis in reversed(range(len(alloc.shape))):
-            strides[axis] = num_elements
-            num_elements *= alloc.shape[axis]
-        return element, self._code.allocate(f"[{num_elements} x {memory_type(element)}]", 64), strides
+    def block_values(self, code: Code, name: str) -> Operands:
+        """A local's value as the block sees it: the common one, or the first thread's."""
+        if name in self.uniform:
+            kept = zip(leaves(self.types[name]), self.uniform[name], strict=True)
+            return tuple(code.value(f"load {register_type(leaf.dtype)}, ptr {slot}") for leaf, slot in kept)
+        return self.thread_values(code, name, "0")
 
-    # --- the block's own locals ---------------------------------------------------------------------------------------
+    def set_block_values(self, code: Code, name: str, values: Operands) -> None:
+        """Gives a local on which the block agrees its next value."""
+        for leaf, slot, value in zip(leaves(self.types[name]), self.uniform[name], values, strict=True):
+            code.do(f"store {register_type(leaf.dtype)} {value}, ptr {slot}")
 
-    def reset(self) -> None:
-        """A new block begins: its locals are zero."""
-        for name, dtype in self._uniform.items():
-            self._code.do(f"store {register_type(dtype)} {zero(dtype)}, ptr {self._slots[name]}")
-        # A thread's cells are written before they are read.
+    def thread_values(self, code: Code, name: str, thread: str) -> Operands:
+        """The value that the thread of that number keeps of a local."""
+        values = []
+        for leaf, first in zip(leaves(self.types[name]), self.carried[name], strict=True):
+            llvm = _cell_type(leaf.dtype)
+            address = code.value(f"getelementptr inbounds {llvm}, ptr {first}, i64 {thread}")
+            value = code.value(f"load {llvm}, ptr {address}{self.metadata}")
+            values.append(code.value(f"icmp ne i8 {value}, 0") if leaf.dtype.is_bool else value)
+        return tuple(values)
 
-    def read(self, name: str) -> str:
-        """A local that the block agrees on."""
-        return self._code.value(f"load {register_type(self._uniform[name])}, ptr {self._slots[name]}")
+    def set_thread_values(self, code: Code, name: str, thread: str, values: Operands) -> None:
+        """Keeps a local's value for the thread of that number."""
+        for leaf, first, value in zip(leaves(self.types[name]), self.carried[name], values, strict=True):
+            llvm = _cell_type(leaf.dtype)
+            address = code.value(f"getelementptr inbounds {llvm}, ptr {first}, i64 {thread}")
+            kept = code.value(f"zext i1 {value} to i8") if leaf.dtype.is_bool else value
+            code.do(f"store {llvm} {kept}, ptr {address}{self.metadata}")
 
-    def write(self, name: str, value: str) -> None:
-        """Sets a local that the block agrees on."""
-        self._code.do(f"store {register_type(self._uniform[name])} {value}, ptr {self._slots[name]}")
+    def thread_arrays(self, code: Code, thread: str) -> dict[str, ArrayOperands]:
+        """The private arrays of the thread of that number."""
+        found = {}
+        for alloc, first in self.arrays:
+            address = code.value(f"getelementptr inbounds [{alloc.element.itemsize} x i8], ptr {first}, i64 {thread}")
+            found[alloc.name] = own_array(alloc, address, self.metadata, self.num_threads)[1]
+        return found
 
-    def begin(self, segment: Segment) -> None:
-        """A segment begins: its threads start from the block's values, whatever threads before them made of those."""
-        for name in segment.stores:
-            if name in self._uniform:
-                llvm = register_type(self._uniform[name])
-                self._code.do(f"store {llvm} {self.read(name)}, ptr {self._next[name]}")
 
-    def end(self, segment: Segment) -> None:
-        """All threads have run the segment: what they agree on becomes the block's value."""
-        for name in segment.stores:
-            if name in self._uniform:
-                llvm = register_type(self._uniform[name])
-                self.write(name, self._code.value(f"load {llvm}, ptr {self._next[name]}"))
+NO_CELLS = Cells({}, {}, {}, (), 1, "")
 
-    # --- threads ------------------------------------------------------------------------------------------------------
 
-    def layouts(self, segment: Segment) -> dict[str, Layout]:
-        """How the locals that outlive a segment lie in it."""
-        names = {*segment.loads, *segment.stores}
-        return {name: UNIFORM if name in self._uniform else Layout(Lanes.VECTOR, 0, True) for name in names}
+def block_cells(
+    code: Code, segmented: SegmentedKernel, scratch: Scratch, memory: str, metadata: str
+) -> tuple[Cells, dict[str, ArrayOperands]]:
+    """The cells, and the shared arrays, in scratch memory at the address `memory`."""
 
-    def arrays(self, place: ThreadPlace) -> dict[str, PrivateArray]:
-        """The private arrays that outlive segments."""
-        own = self._own(place)
-        return {name: PrivateArray(*array, own) for name, array in self._kept.items()}
+    def at(name: str, number: int = 0) -> str:
+        return code.value(f"getelementptr inbounds i8, ptr {memory}, i64 {scratch.offsets[name, number]}")
 
-    def take(self, segment: Segment, place: ThreadPlace) -> dict[str, Value]:
-        """What the threads take over from earlier segments."""
-        taken: dict[str, Value] = {}
-        memory = LaneMemory(self._unit, self._code, place.lanes)
-        for name in {**dict.fromkeys(segment.loads), **dict.fromkeys(segment.stores)}:
-            if name in self._uniform:
-                taken[name] = uniform(self.read(name))
-            else:
-                taken[name] = memory.load(self._carried[name], self._memory[name], self._offset(place), place.mask)
-        return taken
+    kept = (*segmented.uniform, *segmented.carried)
+    cells = Cells(
+        types={variable.name: variable.type for variable in kept},
+        uniform={variable.name: _slots(code, variable) for variable in segmented.uniform},
+        carried={
+            variable.name: tuple(at(variable.name, number) for number in range(len(leaves(variable.type))))
+            for variable in segmented.carried
+        },
+        arrays=tuple((alloc, at(alloc.name)) for alloc in segmented.carried_arrays),
+        num_threads=math.prod(segmented.module.kernel.block),
+        metadata=metadata,
+    )
+    return cells, {alloc.name: own_array(alloc, at(alloc.name), metadata)[1] for alloc in segmented.shared}
 
-    def give(self, segment: Segment, place: ThreadPlace, body: LaneBody) -> None:
-        """Hands on what later segments read."""
-        memory = LaneMemory(self._unit, self._code, place.lanes)
-        for name in segment.stores:
-            value = body.local(name)
-            if name in self._uniform:
-                self._agree(name, value, place)
-            else:
-                memory.store(self._carried[name], self._memory[name], self._offset(place), value, place.mask)
 
-    def _agree(self, name: str, value: Value, place: ThreadPlace) -> None:
-        """Notes the new value of a local that the block agrees on, from a lane that has assigned it."""
-        dtype = self._uniform[name]
-        llvm, code, lanes = register_type(dtype), self._code, place.lanes
-        if value.layout.is_uniform:
-            code.do(f"store {llvm} {value.parts[0]}, ptr {self._next[name]}")
-            return
-        # Threads that have ended kept the value from before, so whatever differs from it is the new one.
-        before = uniform(self.read(name))
-        for row in range(lanes.rows if value.layout.rows else 1):
-            old = lanes.vector.to_bits(dtype, lanes.vectors(before, dtype).part(0))
-            part = lanes.vectors(value, dtype).part(row)
-            integers = wide(f"i{dtype.bits}", lanes.width)
-            differs = code.value(f"icmp ne {integers} {lanes.vector.to_bits(dtype, part)}, {old}")
-            if place.mask is not None:
-                differs = code.value(f"and <{lanes.width} x i1> {differs}, {place.mask.part(0)}")
-            changed, same = code.label("changed"), code.label("same")
-            code.branch_if(lanes.any_lane(differs), changed, same)
-            code.place(changed)
-            lane = LaneMemory(self._unit, code, lanes).last_lane(differs)
-            new = code.value(f"extractelement {wide(llvm, lanes.width)} {part}, i64 {lane}")
-            code.do(f"store {llvm} {new}, ptr {self._next[name]}")
-            code.place(same)
+def _slots(code: Code, variable: LocalVariable) -> Operands:
+    return tuple(code.allocate(register_type(leaf.dtype)) for leaf in leaves(variable.type))
 
-    def _own(self, place: ThreadPlace) -> Value:
-        if place.lanes.rows == 1:
-            return uniform(place.first)
-        parts = (
-            self._code.value(f"add i64 {place.first}, {row * place.row_length}") for row in range(place.lanes.rows)
-        )
-        return Value(Layout(rows=True), tuple(parts))
 
-    def _offset(self, place: ThreadPlace) -> Offset:
-        return Offset(self._own(place), 1, None)
+def _cell_type(dtype: DType) -> str:
+    return "i8" if dtype.is_bool else register_type(dtype)
+
+
+def _cell_bytes(dtype: DType) -> int:
+    return 4 if is_narrow(dtype) else dtype.itemsize

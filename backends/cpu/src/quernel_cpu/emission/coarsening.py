@@ -56,52 +56,50 @@ class Step:
     rows: int = 1
 
 
-def chosen_step(form: SegmentedKernel, target: TargetInfo) -> Step:
+def chosen_step(kernel: Kernel, segmented: SegmentedKernel | None, target: TargetInfo) -> Step:
     """How many threads of a kernel run together on a target."""
     vector_bytes = int(target.detail("vector_bytes"))
     native = vector_bytes // 4
-    kernel = form.module.kernel
-    if _has_subgroups(form):
+    if _has_subgroups(kernel.body):
         return Step(target.subgroup_size)
     lane_size, row_size = _sizes(kernel)
     while native > 1 and lane_size is not None and native // 2 >= lane_size:
         native //= 2
     if target.detail("coarsening") != "on":
         return Step(native)
-    vectors, rows = _copies(form, 32 if vector_bytes == 64 else 16, has_rows=row_size != 1)
+    vectors, rows = _copies(kernel, segmented, 32 if vector_bytes == 64 else 16, has_rows=row_size != 1)
     while vectors > 1 and lane_size is not None and native * vectors > lane_size:
         vectors //= 2
     return Step(native * vectors, rows if row_size is None else min(rows, row_size))
 
 
 def _sizes(kernel: Kernel) -> tuple[int | None, int | None]:
-    """Threads of a block along the axes of lanes and of rows, where a block is what runs; `None` for as many as come."""
+    """Threads of a block along the axes of lanes and of rows; `None` for points, of which as many run as there are."""
     if kernel.form is LaunchForm.OVER:
         return None, (None if kernel.ndim > 1 else 1)
     sizes = [size for size in kernel.block if size > 1]
     return (sizes[-1] if sizes else 1), (sizes[-2] if len(sizes) > 1 else 1)
 
 
-def _has_subgroups(form: SegmentedKernel) -> bool:
+def _has_subgroups(body: Body) -> bool:
     kinds = (IndexKind.SUBGROUP_LANE, IndexKind.SUBGROUP_ID, IndexKind.SUBGROUP_SIZE)
-    body = form.module.kernel.body
     return any(isinstance(stmt, Subgroup) for stmt in walk_statements(body)) or any(
         getattr(expr, "kind", None) in kinds for expr in walk_expressions(body)
     )
 
 
-def _copies(form: SegmentedKernel, registers: int, *, has_rows: bool) -> tuple[int, int]:
+def _copies(kernel: Kernel, segmented: SegmentedKernel | None, registers: int, *, has_rows: bool) -> tuple[int, int]:
     """Vectors side by side, and rows."""
-    kernel = form.module.kernel
-    carried = {local.name: Layout(Lanes.VECTOR, 0, True) for local in form.carried}
+    parts = [Segment(kernel.body)] if segmented is None else list(segments_of(segmented.regions))
+    carried = {local.name: Layout(Lanes.VECTOR, 0, True) for local in (segmented.carried if segmented else ())}
     axes = Axes(
         lanes=frozenset((kind, kernel.ndim - 1) for kind in (IndexKind.GLOBAL_ID, IndexKind.LOCAL_ID)),
         rows=frozenset((kind, kernel.ndim - 2) for kind in (IndexKind.GLOBAL_ID, IndexKind.LOCAL_ID)),
     )
     types = {local.name: local.type for local in kernel.locals}
     most, diverges, branches, has_loops, nodes = 1, False, False, False, 0
-    for part in segments_of(form.regions):
-        shapes = analyse_shapes(part.body, axes, {name: carried[name] for name in carried})
+    for part in parts:
+        shapes = analyse_shapes(part.body, axes, carried)
         nodes += sum(1 for _ in walk_expressions(part.body)) + sum(1 for _ in walk_statements(part.body))
         for loop in _innermost_loops(part.body):
             has_loops = True
@@ -143,9 +141,7 @@ def _carried_by(loop: For | Loop, shapes: Shapes, part: Segment) -> set[str]:
     """Vectors that a loop takes from trip to trip."""
     assigned = {name for stmt in walk_statements(loop.body) for name in assigned_by(stmt)}
     before = {name for stmt in _outside(part.body, loop) for name in assigned_by(stmt)} | set(part.loads)
-    return {
-        name for name in assigned & before if shapes.locals.get(name, Layout()).lanes is Lanes.VECTOR
-    }
+    return {name for name in assigned & before if shapes.locals.get(name, Layout()).lanes is Lanes.VECTOR}
 
 
 def _outside(body: Body, loop: Stmt) -> Iterator[Stmt]:

@@ -1,13 +1,13 @@
-"""Which kernels run as lanes, and the form that they take for it: every call inlined, in segments."""
+"""Which kernels run as lanes, and the form that they take for it: every call inlined."""
 
 from __future__ import annotations
 
 import attrs
 
-from quernel.ir.nodes import Call, Function, Kernel, Module, Stmt
+from quernel.dtypes import ArrayType, DType
+from quernel.ir.nodes import Alloc, Assert, Atomic, Call, Function, Kernel, Module, Print, Stmt, Subgroup
 from quernel.ir.passes.inline import inline
-from quernel.ir.segments import SegmentedKernel, segment
-from quernel.ir.walk import Body, bodies, walk_statements, with_bodies
+from quernel.ir.walk import Body, bodies, walk_expressions, walk_statements, with_bodies
 
 __all__ = ["spmd_form"]
 
@@ -17,19 +17,33 @@ _MOST_DEPTH = 60
 """Deeper nests of statements are left to the scalar emitter, which walks chains of `elif` as loops."""
 
 
-def spmd_form(module: Module) -> SegmentedKernel | None:
-    """The kernel in segments, or `None` if it runs better, or only, as scalar code.
+def spmd_form(module: Module) -> Module | None:
+    """The module in the form that runs as lanes, or `None` if it runs better, or only, as scalar code.
 
-    That is a kernel whose inlined body is too long or nested too deep.
+    That is a kernel whose inlined body is too long or nested too deep, one with vectors, structs, checks or prints.
     """
-    owners = (module.kernel, *module.functions)
-    if max(_depth(owner.body) for owner in owners) > _MOST_DEPTH or _inlined_size(module) > _MOST_STATEMENTS:
+    owners: tuple[Kernel | Function, ...] = (module.kernel, *module.functions)
+    if not all(_is_taken(owner) for owner in owners) or _inlined_size(module) > _MOST_STATEMENTS:
         return None
     module = inline(module, frozenset(function.name for function in module.functions))
     if _depth(module.kernel.body) > _MOST_DEPTH:
         return None
-    kernel = attrs.evolve(module.kernel, body=_unshared(module.kernel.body))
-    return segment(attrs.evolve(module, kernel=kernel))
+    return attrs.evolve(module, kernel=attrs.evolve(module.kernel, body=_unshared(module.kernel.body)))
+
+
+def _is_taken(owner: Kernel | Function) -> bool:
+    """Whether all values are scalars, and all statements ones that lanes run."""
+    types: list[object] = [local.type for local in owner.locals]
+    types += [p.type.element if isinstance(p.type, ArrayType) else p.type.dtype for p in owner.params]
+    if _depth(owner.body) > _MOST_DEPTH:
+        return False
+    for stmt in walk_statements(owner.body):
+        if isinstance(stmt, Assert | Print | Subgroup | Atomic):
+            return False
+        if isinstance(stmt, Alloc):
+            types.append(stmt.element)
+    types += [expr.type for expr in walk_expressions(owner.body)]
+    return all(isinstance(value_type, DType) for value_type in types)
 
 
 def _inlined_size(module: Module) -> int:

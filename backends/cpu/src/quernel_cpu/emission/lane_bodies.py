@@ -1,8 +1,8 @@
 """Statements of all threads that run together: scalar control where they agree, masks where they part.
 
-A mask says which lanes are on; none at all means every lane. What lanes that are off compute is never seen: their stores
-do not happen, and their locals are kept where they may be read again. A branch that no lane takes is jumped over, unless
-the jump would cost more than the branch.
+A mask says which lanes are on; none at all means every lane. What lanes that are off compute is never seen: their
+stores do not happen, and their locals are kept where they may be read again. A branch that no lane takes is jumped
+over, unless the jump would cost more than the branch.
 
 Lanes leave a loop, or the thread, by exits under a mask. Each loop that lanes leave one by one keeps the lanes that are
 still in it; the mask after an exit is what is left of the mask before.
@@ -83,8 +83,7 @@ class LaneScope:
 
     Attributes:
         scalars: scalar parameters.
-        arrays: array parameters.
-        shared: the block's arrays.
+        arrays: array parameters, and the block's arrays.
         indices: thread indices and dimensions, as they lie.
         private: each thread's arrays.
         leave: the label at which the threads end.
@@ -92,7 +91,6 @@ class LaneScope:
 
     scalars: Mapping[str, str]
     arrays: Mapping[str, ArrayOperands]
-    shared: Mapping[str, ArrayOperands]
     indices: Mapping[tuple[IndexKind, int], Value]
     private: Mapping[str, PrivateArray]
     leave: str
@@ -154,7 +152,9 @@ class LaneBody:
                 if layout.lanes is Lanes.LINEAR:
                     value = Value(Layout(Lanes.LINEAR, layout.stride), value.parts)
             self._write(name, value)
-        if any(isinstance(stmt, Return) and id(stmt) in self._shapes.masked for stmt in walk_statements(body)):
+        if any(
+            isinstance(stmt, Return | Continue) and id(stmt) in self._shapes.masked for stmt in walk_statements(body)
+        ):
             self._root = self._new_mask(self._mask)
 
     def emit(self, body: Body) -> None:
@@ -260,9 +260,9 @@ class LaneBody:
                 self._loop(stmt)
             case Break():
                 self._code.branch(self._loops[-1].end)
-            case Continue():
+            case Continue() if self._loops:
                 self._code.branch(self._loops[-1].next)
-            case Return():
+            case Return() | Continue():  # Outside the body's own loops, a `continue` ends the thread's run.
                 self._code.branch(self._scope.leave)
             case Alloc():
                 pass  # Allocated by who gives the scope.
@@ -279,14 +279,13 @@ class LaneBody:
         """Takes the lanes that are on out of the loop's trip, the loop, or the thread."""
         self._left = True
         loop = self._loops[-1] if self._loops else None
-        if isinstance(stmt, Return):
+        if isinstance(stmt, Return) or loop is None:
             for outer in self._loops:
                 self._drop(outer.live)
                 if outer.trip is not outer.live:
                     self._drop(outer.trip)
             self._drop(self._root)
             return
-        assert loop is not None
         self._drop(loop.trip)
         if isinstance(stmt, Break) and loop.trip is not loop.live:
             self._drop(loop.live)
@@ -498,10 +497,10 @@ class LaneBody:
     def _place(self, root: Root, indices: tuple[Value, ...]) -> tuple[DType, str, Offset]:
         if root.kind is RootKind.PRIVATE:
             private = self._scope.private[root.name]
-            return private.element, private.pointer, self._memory.private_offset(private, indices)
-        arrays = self._scope.arrays if root.kind is RootKind.PARAM else self._scope.shared
-        array = arrays[root.name]
-        return array.element, array.pointer, self._memory.offset(array, indices)
+            array = private.array
+            return scalar(array.element), array.pointer, self._memory.private_offset(private, indices)
+        array = self._scope.arrays[root.name]
+        return scalar(array.element), array.pointer, self._memory.offset(array, indices)
 
     # --- expressions --------------------------------------------------------------------------------------------------
 

@@ -57,15 +57,11 @@ class PrivateArray:
     """An array of each thread, interleaved: element 0 of all threads, then element 1, and so on.
 
     Attributes:
-        element: the type of its elements.
-        pointer: where element 0 of the first thread is.
-        strides: by axis, the distance to the next element of the same thread.
-        own: where each row's first thread begins; the other lanes follow.
+        array: that of the first thread, its elements far enough apart for those of the others.
+        own: where the array of each row's first thread begins; the other lanes follow.
     """
 
-    element: DType
-    pointer: str
-    strides: dict[int, int]
+    array: ArrayOperands
     own: Value
 
 
@@ -76,7 +72,7 @@ class LaneMemory:
         self._unit = unit
         self._code = code
         self._lanes = lanes
-        self._width = lanes.width
+        self.width = lanes.width
         self._spare = ""
 
     # --- offsets ------------------------------------------------------------------------------------------------------
@@ -90,14 +86,9 @@ class LaneMemory:
             whole = self._added(whole, self._scaled(index, array.strides[axis]))
         return whole
 
-    def private_offset(self, array: PrivateArray, indices: Sequence[Value]) -> Offset:
+    def private_offset(self, private: PrivateArray, indices: Sequence[Value]) -> Offset:
         """Where a thread's element of its own array lies."""
-        whole = Offset(array.own, 1, None)
-        for axis, index in enumerate(indices):
-            if index.parts == ("0",):
-                continue
-            whole = self._added(whole, self._scaled(index, str(array.strides[axis])))
-        return whole
+        return self._added(Offset(private.own, 1, None), self.offset(private.array, indices))
 
     def _scaled(self, index: Value, stride: str) -> Offset:
         """An index times the distance of its axis."""
@@ -106,7 +97,7 @@ class LaneMemory:
             factor = self._splat(stride)
             if stride == "1":
                 return Offset(uniform("0"), 0, index)
-            vector = wide("i64", self._width)
+            vector = wide("i64", self.width)
             parts = tuple(self._code.value(f"mul {vector} {part}, {factor}") for part in index.parts)
             return Offset(uniform("0"), 0, Value(index.layout, parts))
         base = lanes.product(Value(Layout(rows=index.layout.rows), index.parts), stride)
@@ -116,7 +107,7 @@ class LaneMemory:
         if constant is not None:
             return Offset(base, index.layout.stride * constant, None)
         steps = self._steps(index.layout.stride)
-        vector = wide("i64", self._width)
+        vector = wide("i64", self.width)
         distance = self._code.value(f"mul {vector} {steps}, {self._splat(stride)}")
         return Offset(base, 0, Value(Layout(Lanes.VECTOR), (distance,)))
 
@@ -130,7 +121,7 @@ class LaneMemory:
     def _splat(self, operand: str) -> str:
         if operand.startswith("%"):
             return self._lanes.broadcast(operand, "i64")
-        return splat("i64", operand, self._width)
+        return splat("i64", operand, self.width)
 
     def _steps(self, stride: int) -> str:
         return self._lanes.steps("i64", stride)
@@ -152,7 +143,7 @@ class LaneMemory:
     def _any_row(self, mask: Value) -> str:
         together = mask.parts[0]
         for part in mask.parts[1:]:
-            together = self._code.value(f"or <{self._width} x i1> {together}, {part}")
+            together = self._code.value(f"or <{self.width} x i1> {together}, {part}")
         return together
 
     def _load_one(self, dtype: DType, pointer: str, offset: Offset, mask: Value | None, row: int) -> str:
@@ -172,7 +163,7 @@ class LaneMemory:
         address = self._address(dtype, pointer, offset.base.part(row))
         on = None if mask is None else mask.part(row)
         if offset.vector is None and offset.stride == 1:
-            loaded = self._load_vector(dtype, address, on, self._width)
+            loaded = self._load_vector(dtype, address, on, self.width)
         elif offset.vector is None and offset.stride == -1:
             loaded = self._load_backwards(dtype, address, on)
         elif offset.vector is None and on is None and 2 <= offset.stride <= _MOST_SHUFFLED_STRIDE:
@@ -193,16 +184,16 @@ class LaneMemory:
 
     def _load_backwards(self, dtype: DType, address: str, on: str | None) -> str:
         element = memory_type(dtype)
-        lowest = self._code.value(f"getelementptr {element}, ptr {address}, i64 {1 - self._width}")
+        lowest = self._code.value(f"getelementptr {element}, ptr {address}, i64 {1 - self.width}")
         on = None if on is None else self._reversed("i1", on)
-        return self._reversed(element, self._load_vector(dtype, lowest, on, self._width))
+        return self._reversed(element, self._load_vector(dtype, lowest, on, self.width))
 
     def _reversed(self, element: str, vector: str) -> str:
-        return self._code.part(wide(element, self._width), vector, range(self._width - 1, -1, -1))
+        return self._code.part(wide(element, self.width), vector, range(self.width - 1, -1, -1))
 
     def _load_between(self, dtype: DType, address: str, stride: int) -> str:
         """Every `stride`-th element, by loads that end with the last of them."""
-        element, width = memory_type(dtype), self._width
+        element, width = memory_type(dtype), self.width
         last_start = (width - 1) * stride + 1 - width
         pieces: list[str] = []
         starts = [*(piece * width for piece in range(stride - 1)), last_start]
@@ -227,18 +218,18 @@ class LaneMemory:
         return found
 
     def _gather(self, dtype: DType, address: str, distances: str, on: str | None) -> str:
-        vector, mask = wide(memory_type(dtype), self._width), f"<{self._width} x i1>"
+        vector, mask = wide(memory_type(dtype), self.width), f"<{self.width} x i1>"
         pointers = self._pointers(dtype, address, distances)
         symbol = self._unit.declare(
             vector,
-            f"llvm.masked.gather.{type_suffix(vector)}.v{self._width}p0",
-            f"<{self._width} x ptr>",
+            f"llvm.masked.gather.{type_suffix(vector)}.v{self.width}p0",
+            f"<{self.width} x ptr>",
             mask,
             vector,
         )
-        on = on or splat("i1", "true", self._width)
+        on = on or splat("i1", "true", self.width)
         return self._code.value(
-            f"call {vector} {symbol}(<{self._width} x ptr> align {dtype.alignment} {pointers}, {mask} {on}, "
+            f"call {vector} {symbol}(<{self.width} x ptr> align {dtype.alignment} {pointers}, {mask} {on}, "
             f"{vector} zeroinitializer)"
         )
 
@@ -256,7 +247,7 @@ class LaneMemory:
             self._store_row(dtype, pointer, offset, stored, None if mask is None else mask.part(row), row)
 
     def _store_row(self, dtype: DType, pointer: str, offset: Offset, stored: str, on: str | None, row: int) -> None:
-        element, width, alignment = memory_type(dtype), self._width, dtype.alignment
+        element, width, alignment = memory_type(dtype), self.width, dtype.alignment
         address = self._address(dtype, pointer, offset.base.part(row))
         vector, mask = wide(element, width), f"<{width} x i1>"
         if offset.vector is None and offset.stride == -1:
@@ -298,20 +289,20 @@ class LaneMemory:
         """The value of a row's last lane that is on."""
         if value.layout.lanes is Lanes.UNIFORM:
             return value.part(row)
-        vector = wide(register_type(dtype), self._width)
-        lane = str(self._width - 1) if on is None else self.last_lane(on)
+        vector = wide(register_type(dtype), self.width)
+        lane = str(self.width - 1) if on is None else self.last_lane(on)
         operand = self._lanes.vectors(value, dtype).part(row)
         return self._code.value(f"extractelement {vector} {operand}, i64 {lane}")
 
     def last_lane(self, on: str) -> str:
         """The number of the last lane that is on, of which there is one."""
-        llvm = f"i{self._width}"
+        llvm = f"i{self.width}"
         leading = self._unit.declare(llvm, f"llvm.ctlz.{llvm}", llvm, "i1")
         zeros = self._code.value(f"call {llvm} {leading}({llvm} {self._lanes.bits(on)}, i1 true)")
-        lane = self._code.value(f"sub {llvm} {self._width - 1}, {zeros}")
-        if self._width == 64:
+        lane = self._code.value(f"sub {llvm} {self.width - 1}, {zeros}")
+        if self.width == 64:
             return lane
-        return self._code.value(f"{'zext' if self._width < 64 else 'trunc'} {llvm} {lane} to i64")
+        return self._code.value(f"{'zext' if self.width < 64 else 'trunc'} {llvm} {lane} to i64")
 
     # --- addresses ----------------------------------------------------------------------------------------------------
 
@@ -327,11 +318,11 @@ class LaneMemory:
 
     def _pointers(self, dtype: DType, address: str, distances: str) -> str:
         element = memory_type(dtype)
-        return self._code.value(f"getelementptr {element}, ptr {address}, <{self._width} x i64> {distances}")
+        return self._code.value(f"getelementptr {element}, ptr {address}, <{self.width} x i64> {distances}")
 
     def _distances(self, offset: Offset, row: int) -> str:
         steps = self._steps(offset.stride) if offset.stride else ""
         if offset.vector is None:
-            return steps or splat("i64", "0", self._width)
+            return steps or splat("i64", "0", self.width)
         part = offset.vector.part(row)
-        return self._code.value(f"add <{self._width} x i64> {part}, {steps}") if steps else part
+        return self._code.value(f"add <{self.width} x i64> {part}, {steps}") if steps else part

@@ -1,10 +1,12 @@
-"""A block with barriers: segments one after the other, under control that the block decides as one."""
+"""One block of a kernel with barriers: its control once for the block, its segments for all threads in turn."""
 
 from __future__ import annotations
 
 from typing import assert_never
 
-from quernel.ir.nodes import Expr, IndexKind
+import attrs
+
+from quernel.ir.nodes import Atomic, Expr
 from quernel.ir.segments import (
     BlockBreak,
     BlockContinue,
@@ -15,128 +17,121 @@ from quernel.ir.segments import (
     Region,
     SegmentedKernel,
 )
-from quernel.ir.segments import Segment as ThreadSegment
+from quernel.ir.segments import Segment as Run
+from quernel.ir.walk import walk_statements
 from quernel_cpu.emission.cells import Cells
-from quernel_cpu.emission.lane_bodies import LaneBody, LaneScope
-from quernel_cpu.emission.lane_values import Value, uniform
-from quernel_cpu.emission.loops import num_trips
-from quernel_cpu.emission.segments import Segment
-from quernel_cpu.emission.shapes import Axes, analyse_shapes
-from quernel_cpu.emission.spmd import SpmdSegments, block_indices
+from quernel_cpu.emission.expressions import ExpressionEmitter, Operands, Scope
+from quernel_cpu.emission.loops import LoopLabels, emit_for
+from quernel_cpu.emission.segments import Segment, SegmentEmitter, block_indices
 from quernel_cpu.emission.text import Code, Unit
 
-__all__ = ["BarrierSegments"]
+__all__ = ["RegionEmitter"]
 
 
-class BarrierSegments:
-    """Runs blocks whose threads wait for each other, each segment by all of them before the next."""
+class RegionEmitter:
+    """Writes the code of one block."""
 
-    def __init__(self, unit: Unit, code: Code, spmd: SpmdSegments, kernel: SegmentedKernel) -> None:
+    def __init__(
+        self, unit: Unit, code: Code, segments: SegmentEmitter, segmented: SegmentedKernel, segment: Segment
+    ) -> None:
+        """`segment`: what all segments have in common, the cells and shared arrays among it."""
         self._unit = unit
         self._code = code
-        self._spmd = spmd
-        self._kernel = kernel
-        num_threads = 1
-        for size in kernel.module.kernel.block:
-            num_threads *= size
-        self._cells = Cells(unit, code, kernel, num_threads)
-        self._loops: list[tuple[str, str]] = []
+        self._segments = segments
+        self._segmented = segmented
+        self._segment = segment
+        self._loops: list[LoopLabels] = []
 
-    def emit_points(self, segment: Segment, first: str, end: str) -> None:
-        """Points have no blocks, so nothing to wait for."""
-        self._spmd.emit_points(segment, first, end)
-
-    def emit_block(self, segment: Segment, block_id: tuple[str, ...]) -> None:
-        """All regions of one block."""
-        self._cells.reset()
-        done = self._code.label("block.end")
-        self._regions(segment, block_id, self._kernel.regions, done)
-        self._code.place(done)
-
-    def _regions(self, segment: Segment, block_id: tuple[str, ...], regions: tuple[Region, ...], done: str) -> None:
-        for region in regions:
-            if self._code.is_closed:
-                return
-            self._region(segment, block_id, region, done)
-
-    def _region(self, segment: Segment, block_id: tuple[str, ...], region: Region, done: str) -> None:
-        code = self._code
-        match region:
-            case ThreadSegment():
-                self._cells.begin(region)
-                self._spmd.emit_threads(segment, block_id, region, self._cells)
-                self._cells.end(region)
-            case BlockIf():
-                then, otherwise, end = code.label("block.then"), code.label("block.else"), code.label("block.endif")
-                code.branch_if(self._value(segment, block_id, region.condition), then, otherwise)
-                for label, inner in ((then, region.then), (otherwise, region.otherwise)):
-                    code.place(label)
-                    self._regions(segment, block_id, inner, done)
-                    if not code.is_closed:
-                        code.branch(end)
-                code.place(end)
-            case BlockFor():
-                self._for(segment, block_id, region, done)
-            case BlockLoop():
-                head, end = code.label("block.loop"), code.label("block.loop.end")
-                code.place(head)
-                self._loops.append((head, end))
-                self._regions(segment, block_id, region.body, done)
-                self._loops.pop()
-                if not code.is_closed:
-                    code.branch(head)
-                code.place(end)
-            case BlockBreak():
-                code.branch(self._loops[-1][1])
-            case BlockContinue():
-                code.branch(self._loops[-1][0])
-            case BlockReturn():
-                code.branch(done)
-            case _:
-                assert_never(region)
-
-    def _for(self, segment: Segment, block_id: tuple[str, ...], region: BlockFor, done: str) -> None:
-        code = self._code
-        start, stop, step = (
-            self._value(segment, block_id, bound) for bound in (region.start, region.stop, region.step)
-        )
-        trips = num_trips(self._spmd.scalar(), start, stop, step)
-        counter = code.allocate("i64")
-        head, body, latch, end = (code.label(f"block.for{part}") for part in (".head", ".body", ".next", ".end"))
-        code.do(f"store i64 0, ptr {counter}")
-        code.place(head)
-        current = code.value(f"load i64, ptr {counter}")
-        code.branch_if(code.value(f"icmp ult i64 {current}, {trips}"), body, end)
-        code.place(body)
-        self._cells.write(region.variable, code.value(f"add i64 {start}, {code.value(f'mul i64 {current}, {step}')}"))
-        self._loops.append((latch, end))
-        self._regions(segment, block_id, region.body, done)
-        self._loops.pop()
-        code.place(latch)
-        code.do(f"store i64 {code.value(f'add nuw i64 {current}, 1')}, ptr {counter}")
-        code.branch(head)
-        code.place(end)
-
-    def _value(self, segment: Segment, block_id: tuple[str, ...], expr: Expr) -> str:
-        """An expression that the block agrees on."""
-        indices: dict[tuple[IndexKind, int], Value] = dict(block_indices(segment, block_id))
-        for axis in range(len(block_id)):
-            # Under a promise of uniformity any thread will do.
-            indices[IndexKind.LOCAL_ID, axis] = uniform("0")
-            first = self._code.value(f"mul i64 {block_id[axis]}, {segment.kernel.block[axis]}")
-            indices[IndexKind.GLOBAL_ID, axis] = uniform(
-                self._code.value(f"add i64 {segment.launch.start[axis]}, {first}")
-            )
-        scope = LaneScope(
+    def emit_block(self, block_id: tuple[str, ...]) -> None:
+        """Runs one block."""
+        code, segment = self._code, self._segment
+        done = code.label("block.end")
+        scope = Scope(
             scalars=segment.scalars,
-            arrays=segment.arrays,
-            shared=self._cells.shared,
-            indices=indices,
-            private={},
-            leave="",
+            arrays=segment.arrays | segment.cells.thread_arrays(code, "0"),
+            functions=segment.functions,
+            indices=block_indices(code, segment, block_id),
+            leave=lambda _values: code.branch(done),
+            diagnostics=segment.diagnostics,
         )
-        shapes = analyse_shapes((), Axes(lanes=frozenset()), {})
-        lanes = self._spmd.lanes(1)
-        body = LaneBody(self._unit, self._code, scope, self._kernel.uniform, shapes, lanes, None)
-        body.start((), {local.name: uniform(self._cells.read(local.name)) for local in self._kernel.uniform})
-        return body.value(expr).parts[0]
+        fast_math = segment.kernel.options.fast_math
+        control = _Control(self._unit, code, scope, segment.cells, fast_math=fast_math)
+        self._regions(self._segmented.regions, control, block_id, done)
+        code.place(done)
+
+    def _regions(self, regions: tuple[Region, ...], control: _Control, block_id: tuple[str, ...], done: str) -> None:
+        code = self._code
+        for region in regions:
+            if code.is_closed:
+                return
+            match region:
+                case Run():
+                    self._run(region, block_id)
+                case BlockIf():
+                    then, otherwise, end = code.label("block.then"), code.label("block.else"), code.label("block.fi")
+                    code.branch_if(control.value(region.condition), then, otherwise)
+                    is_closed = []
+                    for label, side in ((then, region.then), (otherwise, region.otherwise)):
+                        code.place(label)
+                        self._regions(side, control, block_id, done)
+                        is_closed.append(code.is_closed)
+                        if not code.is_closed:
+                            code.branch(end)
+                    if not all(is_closed):
+                        code.place(end)
+                case BlockFor():
+                    self._for(region, control, block_id, done)
+                case BlockLoop():
+                    head, end = code.label("block.loop"), code.label("block.loop.end")
+                    code.place(head)
+                    self._loops.append((head, end))
+                    self._regions(region.body, control, block_id, done)
+                    self._loops.pop()
+                    if not code.is_closed:
+                        code.branch(head)
+                    code.place(end)
+                case BlockBreak():
+                    code.branch(self._loops[-1][1])
+                case BlockContinue():
+                    code.branch(self._loops[-1][0])
+                case BlockReturn():
+                    code.branch(done)
+                case _:
+                    assert_never(region)
+
+    def _for(self, region: BlockFor, control: _Control, block_id: tuple[str, ...], done: str) -> None:
+        def body(index: str, labels: LoopLabels) -> None:
+            control.assign(region.variable, (index,))
+            self._loops.append(labels)
+            self._regions(region.body, control, block_id, done)
+            self._loops.pop()
+
+        bounds: tuple[Expr, ...] = (region.start, region.stop, region.step)
+        start, stop, step = (control.value(bound) for bound in bounds)
+        emit_for(control.arithmetic, start, stop, step, body)
+
+    def _run(self, run: Run, block_id: tuple[str, ...]) -> None:
+        """A segment. What its atomics change may be changed by several of its threads, so nothing is said of that."""
+        changed = {stmt.place.root.name for stmt in walk_statements(run.body) if isinstance(stmt, Atomic)}
+        arrays = {
+            name: attrs.evolve(array, metadata="") if name in changed else array
+            for name, array in self._segment.arrays.items()
+        }
+        segment = attrs.evolve(self._segment, body=run.body, arrays=arrays, loads=run.loads, stores=run.stores)
+        self._segments.emit_block(segment, block_id)
+
+
+class _Control(ExpressionEmitter):
+    """The expressions that decide the way of the whole block, as its first thread sees them."""
+
+    def __init__(self, unit: Unit, code: Code, scope: Scope, cells: Cells, *, fast_math: bool) -> None:
+        super().__init__(unit, code, scope, (), fast_math=fast_math)
+        self._cells = cells
+
+    def local(self, name: str) -> Operands:
+        """The block's value of a local."""
+        return self._cells.block_values(self._code, name)
+
+    def assign(self, name: str, operands: Operands) -> None:
+        """Gives a local on which the block agrees a value."""
+        self._cells.set_block_values(self._code, name, operands)

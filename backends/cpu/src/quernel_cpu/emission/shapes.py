@@ -364,11 +364,11 @@ class _Analysis:
                 if flow.parted:
                     flow.exits.broken = True
                     self._note(self._masked, stmt)
-            case Continue():
+            case Continue() if flow.in_loop:
                 if flow.parted:
                     flow.exits.continued = True
                     self._note(self._masked, stmt)
-            case Return():
+            case Return() | Continue():  # Outside the body's own loops, a `continue` ends the thread's run.
                 if flow.off:
                     flow.exits.returned = True
                     self._note(self._masked, stmt)

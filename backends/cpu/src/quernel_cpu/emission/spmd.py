@@ -1,29 +1,32 @@
 """Threads as lanes: the last axis in steps of several vectors, the axis before it in steps of several rows.
 
-A segment's threads run together, a step at a time, every statement for all of them before the next one. Rows that do not
-fill a step run one at a time. The last step along the lanes has a mask, for the lanes beyond the edge.
+A segment's threads run together, a step at a time, every statement for all of them before the next one. Rows that do
+not fill a step run one at a time. The last step along the lanes has a mask, for the lanes beyond the edge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import attrs
+
+from quernel.dtypes import DType, f32
+from quernel.ir.analysis import assigned_names, read_names
 from quernel.ir.nodes import Alloc, Atomic, IndexKind, Space
-from quernel.ir.segments import Segment as ThreadSegment
 from quernel.ir.walk import Body, walk_statements
-from quernel_cpu.emission.arithmetic import Arithmetic
-from quernel_cpu.emission.cells import Cells, ThreadPlace
+from quernel_cpu.emission.bodies import own_array
+from quernel_cpu.emission.cells import Cells
 from quernel_cpu.emission.coarsening import Step
 from quernel_cpu.emission.lane_bodies import LaneBody, LaneScope
-from quernel_cpu.emission.lane_memory import PrivateArray
+from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
 from quernel_cpu.emission.loops import count_up
-from quernel_cpu.emission.segments import Segment
-from quernel_cpu.emission.shapes import Axes, Lanes, Layout, analyse_shapes
+from quernel_cpu.emission.segments import Segment, block_indices, thread_number
+from quernel_cpu.emission.shapes import UNIFORM, Axes, Lanes, Layout, analyse_shapes
 from quernel_cpu.emission.text import Code, Unit
-from quernel_cpu.emission.values import memory_type, scalar
+from quernel_cpu.emission.values import is_narrow, memory_type, register_type, scalar, wide
 
-__all__ = ["SpmdSegments", "block_indices"]
+__all__ = ["SpmdSegments"]
 
 Index = tuple[IndexKind, int]
 
@@ -109,7 +112,7 @@ class SpmdSegments:
     def _points(self, segment: Segment, outer: tuple[str, ...], first: str, end: str, *, rows: int) -> None:
         """Points `first` to `end` of one row, or of several."""
         ndim, launch = segment.kernel.ndim, segment.launch
-        axes = _axes(segment.body, (IndexKind.GLOBAL_ID,), ndim - 1, ndim - 2 if rows > 1 else -1)
+        axes = _axes(segment.body, (IndexKind.GLOBAL_ID,), ndim - 1, ndim - 2, rows)
         lanes = self.lanes(rows)
 
         def step(column: str, mask: Value | None) -> None:
@@ -118,7 +121,7 @@ class SpmdSegments:
                 base = self._code.value(f"add i64 {launch.start[axis]}, {point}")
                 indices[IndexKind.GLOBAL_ID, axis] = self._index(axes, (IndexKind.GLOBAL_ID, axis), base, rows)
                 indices[IndexKind.GLOBAL_DIM, axis] = uniform(launch.extent[axis])
-            self._run(segment, segment.body, axes, lanes, indices, mask, None, None)
+            self._run(segment, axes, lanes, indices, mask, {}, uniform("0"))
 
         self._steps(lanes, first, end, step)
 
@@ -126,35 +129,33 @@ class SpmdSegments:
 
     def emit_block(self, segment: Segment, block_id: tuple[str, ...]) -> None:
         """The threads of one block: steps of rows along one axis, of vectors along the last."""
-        self.emit_threads(segment, block_id, ThreadSegment(segment.body), None)
-
-    def emit_threads(
-        self, segment: Segment, block_id: tuple[str, ...], part: ThreadSegment, cells: Cells | None
-    ) -> None:
-        """Runs a part of a block's work for every thread. `cells`: what outlives it."""
-        code, block, launch = self._code, segment.kernel.block, segment.launch
-        origins = [
-            code.value(f"add i64 {launch.start[axis]}, {code.value(f'mul i64 {block_id[axis]}, {size}')}")
-            for axis, size in enumerate(block)
-        ]
+        code, block = self._code, segment.kernel.block
+        fixed = block_indices(code, segment, block_id)
+        starts = {
+            name: uniform(segment.cells.block_values(code, name)[0])
+            for name in segment.loads
+            if name in segment.cells.uniform
+        }
         looped = [axis for axis, size in enumerate(block) if size > 1]
         lane_axis = looped.pop() if looped else len(block) - 1
         row_axis = looped.pop() if looped else -1
-        kinds = (IndexKind.GLOBAL_ID, IndexKind.LOCAL_ID)
 
         def steps_at(own: Mapping[int, str], rows: int) -> None:
-            axes = _axes(part.body, kinds, lane_axis, row_axis if rows > 1 else -1)
+            axes = _axes(segment.body, (IndexKind.GLOBAL_ID, IndexKind.LOCAL_ID), lane_axis, row_axis, rows)
             lanes = self.lanes(rows)
 
             def step(column: str, mask: Value | None) -> None:
-                indices = block_indices(segment, block_id)
-                local = [{**own, lane_axis: column}.get(axis, "0") for axis in range(len(block))]
-                for axis, operand in enumerate(local):
-                    base = code.value(f"add i64 {origins[axis]}, {operand}")
-                    indices[IndexKind.LOCAL_ID, axis] = self._index(axes, (IndexKind.LOCAL_ID, axis), operand, rows)
-                    indices[IndexKind.GLOBAL_ID, axis] = self._index(axes, (IndexKind.GLOBAL_ID, axis), base, rows)
-                place = ThreadPlace(lanes, self._first_thread(block, local), block[lane_axis], mask)
-                self._run(segment, part.body, axes, lanes, indices, mask, cells, place, part)
+                first = dict(fixed)
+                for axis, operand in {**own, lane_axis: column}.items():
+                    first[IndexKind.LOCAL_ID, axis] = operand
+                    origin = fixed[IndexKind.GLOBAL_ID, axis]
+                    first[IndexKind.GLOBAL_ID, axis] = code.value(f"add i64 {origin}, {operand}")
+                indices = {index: self._index(axes, index, base, rows) for index, base in first.items()}
+                number = thread_number(code, block, first)
+                threads = uniform(number)
+                if rows > 1:
+                    threads = Value(Layout(rows=True), self._rows(number, rows, block[lane_axis]))
+                self._run(segment, axes, lanes, indices, mask, starts, threads)
 
             self._steps(lanes, "0", str(block[lane_axis]), step)
 
@@ -174,19 +175,7 @@ class SpmdSegments:
 
         loop(looped, {})
 
-    def _first_thread(self, block: tuple[int, ...], local: list[str]) -> str:
-        """The number within the block of the first of the threads that run together."""
-        number = local[0]
-        for axis in range(1, len(block)):
-            scaled = self._code.value(f"mul i64 {number}, {block[axis]}")
-            number = self._code.value(f"add i64 {scaled}, {local[axis]}")
-        return number
-
     # --- steps --------------------------------------------------------------------------------------------------------
-
-    def scalar(self) -> Arithmetic:
-        """Operators on single values."""
-        return Arithmetic(self._unit, self._code, fast_math=self._fast_math)
 
     def lanes(self, rows: int) -> LaneArithmetic:
         """Operators on the values of so many rows."""
@@ -194,9 +183,10 @@ class SpmdSegments:
 
     def _index(self, axes: Axes, index: Index, base: str, rows: int) -> Value:
         layout = axes.index(*index)
-        if not layout.rows:
-            return Value(layout, (base,))
-        return Value(layout, tuple(self._code.value(f"add i64 {base}, {row}") for row in range(rows)))
+        return Value(layout, self._rows(base, rows, 1) if layout.rows else (base,))
+
+    def _rows(self, base: str, rows: int, distance: int) -> tuple[str, ...]:
+        return tuple(self._code.value(f"add i64 {base}, {row * distance}") for row in range(rows))
 
     def _steps(self, lanes: LaneArithmetic, first: str, end: str, step: Callable[[str, Value | None], None]) -> None:
         """Steps along the lanes from `first` up to `end`."""
@@ -239,69 +229,88 @@ class SpmdSegments:
     def _run(
         self,
         segment: Segment,
-        body: Body,
         axes: Axes,
         lanes: LaneArithmetic,
         indices: Mapping[Index, Value],
         mask: Value | None,
-        cells: Cells | None,
-        place: ThreadPlace | None,
-        part: ThreadSegment | None = None,
+        starts: Mapping[str, Value],
+        threads: Value,
     ) -> None:
-        """One step: all statements, for the threads that run together."""
-        code = self._code
-        carried = {} if cells is None or part is None else cells.layouts(part)
-        shapes = analyse_shapes(body, axes, carried)
-        private = {
-            alloc.name: self._private(alloc, lanes)
-            for alloc in segment.kernel.body
-            if isinstance(alloc, Alloc) and alloc.space is Space.PRIVATE
-        }
-        if cells is not None and place is not None:
-            private |= cells.arrays(place)
+        """One step: all statements, for the threads that run together.
+
+        `starts`: locals on which the block agrees. `threads`: the number of each row's first thread within the block.
+        """
+        code, cells = self._code, segment.cells
+        memory = LaneMemory(self._unit, code, lanes)
+        kept = _Kept(code, memory, cells, Offset(threads, 1, None), mask)
+        names = {*segment.loads, *segment.stores}
+        carried = {name: UNIFORM if name in cells.uniform else Layout(Lanes.VECTOR, 0, True) for name in names}
+        shapes = analyse_shapes(segment.body, axes, carried)
+        allocs = [stmt for stmt in segment.body if isinstance(stmt, Alloc) and stmt.space is Space.PRIVATE]
+        private = {alloc.name: self._private(alloc, lanes) for alloc in (*allocs, *segment.private)}
+        for alloc, first in cells.arrays:
+            private[alloc.name] = PrivateArray(own_array(alloc, first, "", cells.num_threads)[1], threads)
         scope = LaneScope(
-            scalars=segment.scalars,
+            scalars={name: operands[0] for name, operands in segment.scalars.items()},
             arrays=segment.arrays,
-            shared={} if cells is None else cells.shared,
             indices=indices,
             private=private,
             leave=code.label("thread.end"),
         )
-        emitter = LaneBody(self._unit, code, scope, segment.kernel.locals, shapes, lanes, mask)
-        taken = {} if cells is None or part is None or place is None else cells.take(part, place)
-        emitter.start(body, taken)
-        emitter.emit(body)
+        mentioned = {*assigned_names(segment.body), *read_names(segment.body), *names}
+        variables = tuple(variable for variable in segment.kernel.locals if variable.name in mentioned)
+        body = LaneBody(self._unit, code, scope, variables, shapes, lanes, mask)
+        taken = dict(starts) | {name: kept.load(name) for name in segment.loads if name in cells.carried}
+        body.start(segment.body, taken)
+        body.emit(segment.body)
         code.place(scope.leave)
-        if cells is not None and part is not None and place is not None:
-            cells.give(part, place, emitter)
+        for name in segment.stores:
+            kept.store(name, body.local(name))
 
     def _private(self, alloc: Alloc, lanes: LaneArithmetic) -> PrivateArray:
-        element = scalar(alloc.element)
+        """A private array of the threads that run together, in the frame."""
         group = lanes.width * lanes.rows
-        num_elements, strides = group, {}
-        for axis in reversed(range(len(alloc.shape))):
-            strides[axis] = num_elements
-            num_elements *= alloc.shape[axis]
-        pointer = self._code.allocate(f"[{num_elements} x {memory_type(element)}]", 64)
+        num_elements, array = own_array(alloc, "", "", group)
+        pointer = self._code.allocate(f"[{num_elements * group} x {memory_type(scalar(alloc.element))}]", 64)
         own = Value(Layout(rows=True), tuple(str(row * lanes.width) for row in range(lanes.rows)))
-        return PrivateArray(element, pointer, strides, own)
+        return PrivateArray(attrs.evolve(array, pointer=pointer), own)
 
 
-def block_indices(segment: Segment, block_id: tuple[str, ...]) -> dict[Index, Value]:
-    """The indices that all threads of a block have in common."""
-    indices: dict[Index, Value] = {}
-    for axis, size in enumerate(segment.kernel.block):
-        indices[IndexKind.BLOCK_ID, axis] = uniform(block_id[axis])
-        indices[IndexKind.BLOCK_DIM, axis] = uniform(str(size))
-        indices[IndexKind.GRID_DIM, axis] = uniform(segment.launch.grid[axis])
-        indices[IndexKind.GLOBAL_DIM, axis] = uniform(segment.launch.extent[axis])
-    return indices
+@attrs.frozen
+class _Kept:
+    """What the threads that run together keep from segment to segment."""
+
+    code: Code
+    memory: LaneMemory
+    cells: Cells
+    place: Offset
+    mask: Value | None
+
+    def load(self, name: str) -> Value:
+        """What each thread keeps of a local."""
+        return self.memory.load(self._type(name), self.cells.carried[name][0], self.place, self.mask)
+
+    def store(self, name: str, value: Value) -> None:
+        """Keeps a local; of one on which the block agrees, any thread's value will do."""
+        if name not in self.cells.uniform:
+            self.memory.store(self._type(name), self.cells.carried[name][0], self.place, value, self.mask)
+            return
+        operand = value.parts[0]
+        if value.is_vector:
+            vector = wide(register_type(self._type(name)), self.memory.width)
+            operand = self.code.value(f"extractelement {vector} {operand}, i64 0")
+        self.cells.set_block_values(self.code, name, (operand,))
+
+    def _type(self, name: str) -> DType:
+        """The type that cells have; a narrow float is kept as the f32 that it computes in."""
+        dtype = scalar(self.cells.types[name])
+        return f32 if is_narrow(dtype) else dtype
 
 
-def _axes(body: Body, kinds: tuple[IndexKind, ...], lane_axis: int, row_axis: int) -> Axes:
+def _axes(body: Body, kinds: tuple[IndexKind, ...], lane_axis: int, row_axis: int, rows: int) -> Axes:
     atomics = frozenset(stmt.place.root for stmt in walk_statements(body) if isinstance(stmt, Atomic))
     return Axes(
         lanes=frozenset((kind, lane_axis) for kind in kinds),
-        rows=frozenset((kind, row_axis) for kind in kinds if row_axis >= 0),
+        rows=frozenset((kind, row_axis) for kind in kinds if rows > 1),
         atomics=atomics,
     )
