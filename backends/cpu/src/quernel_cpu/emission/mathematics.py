@@ -12,6 +12,7 @@ from typing import assert_never
 from quernel.dtypes import DType
 from quernel.ir.nodes import MathFunction
 from quernel_cpu.emission.arithmetic import Arithmetic
+from quernel_cpu.emission.inline_functions import inline_function
 from quernel_cpu.emission.narrow import rounded
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import register_type, type_suffix, wide
@@ -86,6 +87,9 @@ def emit_math(
             | MathFunction.HYPOT
         ):
             single = register_type(operand)
+            own = inline_function(function, unit, single) if arithmetic.lanes else None
+            if own is not None:
+                return rounded(arithmetic, operand, arithmetic.called(single, *own, single, x))
             name = _C_NAMES.get(function, function.value) + ("" if single == "double" else "f")
             symbol = unit.pure_function(single, name, len(values))
             if arithmetic.lanes:
