@@ -16,7 +16,17 @@ from typing import Any
 
 from quernel.errors import CompilationError, DeviceError
 
-__all__ = ["Library", "assembly", "compile_ir", "host", "load_object", "merged_ir", "optimized_ir", "version"]
+__all__ = [
+    "Library",
+    "assembly",
+    "compile_ir",
+    "host",
+    "load_object",
+    "load_symbols",
+    "merged_ir",
+    "optimized_ir",
+    "version",
+]
 
 _LARGE_IR_LINES = 1500
 """Beyond this much text the second level of optimisation replaces the third, which takes four times as long there."""
@@ -199,10 +209,21 @@ def load_object(object_code: bytes, symbol: str, library: str | None) -> Library
             ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
             raise DeviceError(f"{library} cannot be loaded: {error}", fix="compile the kernel anew here") from error
+    return load_symbols(object_code, symbol)[0]
+
+
+def load_symbols(object_code: bytes, *symbols: str) -> tuple[Library, ...]:
+    """Several functions of one object, made callable.
+
+    Raises:
+        DeviceError: the object does not link.
+    """
     with _linking:
         builder = _llvm().JITLibraryBuilder().add_object_img(object_code).add_current_process()
+        for symbol in symbols:
+            builder = builder.export_symbol(symbol)
         try:
-            tracker = builder.export_symbol(symbol).link(_jit(), f"quernel{next(_numbers)}")
+            tracker = builder.link(_jit(), f"quernel{next(_numbers)}")
         except RuntimeError as error:
             raise DeviceError("the object code does not link", chain=tuple(str(error).splitlines())) from None
-    return Library(tracker[symbol], tracker)
+    return tuple(Library(tracker[symbol], tracker) for symbol in symbols)

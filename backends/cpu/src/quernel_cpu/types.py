@@ -56,11 +56,13 @@ class Loaded:
     Attributes:
         entry: `entry(cells, geometry, first, end)`; releases the GIL while it runs.
         keep_alive: what holds the code in memory.
+        address: of the entry point.
         scratch_bytes: memory that each thread which runs it needs; its address follows the geometry.
         ns_per_item: measured time of one point or block on one core, or 0 before the first launch.
     """
 
     entry: Callable[[bytes, bytes, int, int], None]
     keep_alive: Any
+    address: int = 0
     scratch_bytes: int = 0
     ns_per_item: float = 0.0
