@@ -134,7 +134,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         from quernel_cpu.emission.cells import scratch_of
         from quernel_cpu.emission.forms import spmd_form
         from quernel_cpu.lowering import lower_module
-        from quernel_cpu.validation import is_cooperative, validate, validate_scratch
+        from quernel_cpu.validation import is_cooperative, validate, validate_scratch, validate_without_lanes
 
         module = optimize(kernel.expand())
         validate(module, self.target_info)
@@ -142,6 +142,8 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         uses = parameter_uses(module)
         lanes = spmd_form(module) if self.target_info.detail("emitter") == "spmd" else None
         is_vector_code = lanes is not None
+        if not is_vector_code:
+            validate_without_lanes(module, self.target_info)
         module = lanes or module
         segmented, scratch = None, None
         if is_cooperative(module):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 
+import attrs
+
 from quernel import settings
 from quernel.capabilities import Capabilities, Limits, TargetInfo
 from quernel.errors import DeviceError
@@ -97,7 +99,7 @@ def _target(name: str, triple: str, cpu: str, features: str, library: str, emitt
         backend="cpu",
         name=name,
         fingerprint=f"{name}-llvm{_toolchain.version()}-{digest}",
-        capabilities=_CAPABILITIES,
+        capabilities=attrs.evolve(_CAPABILITIES, subgroups=emitter == "spmd"),
         limits=_LIMITS,
         subgroup_size=vector_bytes // 4,
         details=tuple(sorted(details.items())),

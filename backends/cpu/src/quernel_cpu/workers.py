@@ -1,4 +1,4 @@
-"""Native worker threads, started at the first launch that is worth it; `pool` serves where there are none.
+"""Native worker threads, made beside the first launches that are worth it; `pool` serves where there are none.
 
 A forked child has no workers and starts its own. The threads end with the process.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from quernel_cpu import native_pool
 
-__all__ = ["NativeWorkers", "native_workers"]
+__all__ = ["NativeWorkers", "make_native_workers", "native_workers"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _START = struct.Struct("<Qq")
 class NativeWorkers:
     """The worker threads of this process, as many as any launch has asked for so far."""
 
-    def __init__(self, libraries: tuple[Any, Any], libc: Any) -> None:
+    def __init__(self, libraries: tuple[Any, ...], libc: Any) -> None:
         run, worker = libraries
         self._libraries = libraries
         self._run = _RUN_TYPE(run.address)
@@ -100,38 +100,70 @@ class NativeWorkers:
                 self._num_started = number
 
 
-_guard = threading.Lock()
-_made: NativeWorkers | None = None
-_is_unavailable = False
+_LAUNCHES_BEFORE = 3
+"""So many launches have the workers of `pool` before native ones are made: a short program needs none."""
+
+
+class _Making:
+    """The native workers of this process, or the thread that makes them."""
+
+    def __init__(self) -> None:
+        self.workers: NativeWorkers | None = None
+        self.num_asked = 0
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Makes them, unless another thread does; the interpreter waits for it before it ends."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._make, name="quernel-cpu-native")
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Returns when they are made, or cannot be."""
+        self.start()
+        assert self._thread is not None
+        self._thread.join()
+
+    def _make(self) -> None:
+        from quernel_cpu import _toolchain
+
+        try:
+            triple, cpu, features = _toolchain.host()
+            text = native_pool.pool_ir(triple.partition("-")[0]) if "linux" in triple else None
+            if text is None:
+                return
+            object_code = _toolchain.compile_ir(text, triple, cpu, features, is_vector_code=True)
+            libraries = _toolchain.load_symbols(object_code, native_pool.RUN, native_pool.WORKER)
+            self.workers = NativeWorkers(libraries, ctypes.CDLL(None))
+        except Exception:
+            _log.debug("native workers cannot be made here; Python's threads serve", exc_info=True)
+
+
+_making = _Making()
 
 
 def native_workers() -> NativeWorkers | None:
-    """The workers of this process, or `None` where the system has no futex. On the launch path."""
-    if _made is not None or _is_unavailable:
-        return _made
-    with _guard:
-        return _made or _make()
+    """The workers, once they are made; `pool` serves until then. On the launch path."""
+    making = _making
+    if making.workers is not None:
+        return making.workers
+    making.num_asked += 1
+    if making.num_asked == _LAUNCHES_BEFORE:
+        making.start()
+    return None
 
 
-def _make() -> NativeWorkers | None:
-    global _made, _is_unavailable
-    from quernel_cpu import _toolchain
-
-    triple, cpu, features = _toolchain.host()
-    text = native_pool.pool_ir(triple.partition("-")[0]) if "linux" in triple else None
-    libc = ctypes.CDLL(None) if text is not None else None
-    if text is None or not hasattr(libc, "pthread_create"):
-        _is_unavailable = True
-        return None
-    object_code = _toolchain.compile_ir(text, triple, cpu, features, is_vector_code=True)
-    _made = NativeWorkers(_toolchain.load_symbols(object_code, native_pool.RUN, native_pool.WORKER), libc)
-    return _made
+def make_native_workers() -> NativeWorkers | None:
+    """The workers, made now if they are not yet; `None` where the system has no futex."""
+    _making.wait()
+    return _making.workers
 
 
 def _start_over() -> None:
-    global _made, _guard
-    _guard = threading.Lock()
-    _made = None
+    global _making
+    _making = _Making()
 
 
 if hasattr(os, "register_at_fork"):

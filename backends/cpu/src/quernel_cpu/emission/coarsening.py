@@ -36,7 +36,7 @@ from quernel.ir.segments import Segment, SegmentedKernel, segments_of
 from quernel.ir.walk import Body, bodies, walk_expressions, walk_statements
 from quernel_cpu.emission.shapes import Axes, Lanes, Layout, Shapes, analyse_shapes, assigned_by
 
-__all__ = ["Step", "chosen_step"]
+__all__ = ["Step", "chosen_step", "uses_subgroups"]
 
 _MOST_ROWS = 8
 _MOST_NODES = 1500
@@ -60,7 +60,7 @@ def chosen_step(kernel: Kernel, segmented: SegmentedKernel | None, target: Targe
     """How many threads of a kernel run together on a target."""
     vector_bytes = int(target.detail("vector_bytes"))
     native = vector_bytes // 4
-    if _has_subgroups(kernel.body):
+    if uses_subgroups(kernel.body):
         return Step(target.subgroup_size)
     lane_size, row_size = _sizes(kernel)
     while native > 1 and lane_size is not None and native // 2 >= lane_size:
@@ -81,7 +81,8 @@ def _sizes(kernel: Kernel) -> tuple[int | None, int | None]:
     return (sizes[-1] if sizes else 1), (sizes[-2] if len(sizes) > 1 else 1)
 
 
-def _has_subgroups(body: Body) -> bool:
+def uses_subgroups(body: Body) -> bool:
+    """Whether a kernel has subgroup operations, or asks for its place in a subgroup."""
     kinds = (IndexKind.SUBGROUP_LANE, IndexKind.SUBGROUP_ID, IndexKind.SUBGROUP_SIZE)
     return any(isinstance(stmt, Subgroup) for stmt in walk_statements(body)) or any(
         getattr(expr, "kind", None) in kinds for expr in walk_expressions(body)

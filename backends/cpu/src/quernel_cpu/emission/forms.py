@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from quernel.dtypes import ArrayType, DType
-from quernel.ir.nodes import Alloc, Assert, Atomic, Call, Function, Kernel, Module, Print, Stmt, Subgroup
+from quernel.ir.nodes import Alloc, Assert, Call, Function, Kernel, Module, Print, Stmt
 from quernel.ir.passes.inline import inline
 from quernel.ir.walk import Body, bodies, walk_expressions, walk_statements, with_bodies
 
@@ -38,7 +38,7 @@ def _is_taken(owner: Kernel | Function) -> bool:
     if _depth(owner.body) > _MOST_DEPTH:
         return False
     for stmt in walk_statements(owner.body):
-        if isinstance(stmt, Assert | Print | Subgroup | Atomic):
+        if isinstance(stmt, Assert | Print):
             return False
         if isinstance(stmt, Alloc):
             types.append(stmt.element)

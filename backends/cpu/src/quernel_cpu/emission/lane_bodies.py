@@ -63,11 +63,13 @@ from quernel.ir.nodes import (
 from quernel.ir.walk import Body, expressions_of, fold_expression, walk_expressions, walk_statements
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.arrays import ArrayOperands
+from quernel_cpu.emission.atomics import emit_atomic, emit_plain_atomic
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
 from quernel_cpu.emission.loops import num_trips
 from quernel_cpu.emission.mathematics import emit_math
 from quernel_cpu.emission.shapes import UNIFORM, Lanes, Layout, Shapes, combined
+from quernel_cpu.emission.subgroups import SubgroupEmitter
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import literal, register_type, scalar, splat, wide, zero
 
@@ -266,7 +268,11 @@ class LaneBody:
                 self._code.branch(self._scope.leave)
             case Alloc():
                 pass  # Allocated by who gives the scope.
-            case Call() | Atomic() | Subgroup() | Barrier() | Assert() | Print():
+            case Atomic():
+                self._atomic(stmt)
+            case Subgroup():
+                self._subgroup(stmt)
+            case Call() | Barrier() | Assert() | Print():
                 raise AssertionError(f"{type(stmt).__name__} was not refused")
             case _:
                 assert_never(stmt)
@@ -493,6 +499,49 @@ class LaneBody:
         # Python evaluates the value before the target's indices; none has side effects, so neither order shows.
         element, pointer, offset = self._place(stmt.place.root, tuple(self.value(i) for i in stmt.place.indices))
         self._memory.store(element, pointer, offset, self.value(stmt.value), self._mask)
+
+    def _atomic(self, stmt: Atomic) -> None:
+        """One lane after the other, from the first that is on."""
+        element, pointer, offset = self._place(stmt.place.root, tuple(self.value(i) for i in stmt.place.indices))
+        operands = [self._lanes.vectors(self.value(operand), element) for operand in stmt.operands]
+        emit = emit_plain_atomic if stmt.place.root.kind is RootKind.SHARED else emit_atomic
+        code, width, llvm = self._code, self._lanes.width, register_type(element)
+        vector, bits = wide(llvm, width), f"i{width}"
+        lowest = self._unit.declare(bits, f"llvm.cttz.{bits}", bits, "i1")
+        results = []
+        for row in range(self._lanes.rows):
+            addresses = self._memory.addresses(element, pointer, offset, row)
+            left, old = code.allocate(bits), code.allocate(vector)
+            code.do(
+                f"store {bits} {'-1' if self._mask is None else self._lanes.bits(self._mask.part(row))}, ptr {left}"
+            )
+            code.do(f"store {vector} zeroinitializer, ptr {old}")
+            head, inside, done = code.label("lanes"), code.label("lane"), code.label("lanes.end")
+            code.place(head)
+            rest = code.value(f"load {bits}, ptr {left}")
+            code.branch_if(code.value(f"icmp ne {bits} {rest}, 0"), inside, done)
+            code.place(inside)
+            lane = code.value(f"call {bits} {lowest}({bits} {rest}, i1 true)")
+            address = code.value(f"extractelement <{width} x ptr> {addresses}, {bits} {lane}")
+            values = tuple(code.value(f"extractelement {vector} {o.part(row)}, {bits} {lane}") for o in operands)
+            result = emit(code, self._lanes.scalar, stmt.op, element, address, values)
+            before = code.value(f"load {vector}, ptr {old}")
+            kept = code.value(f"insertelement {vector} {before}, {llvm} {result}, {bits} {lane}")
+            code.do(f"store {vector} {kept}, ptr {old}")
+            without = code.value(f"and {bits} {rest}, {code.value(f'sub {bits} {rest}, 1')}")
+            code.do(f"store {bits} {without}, ptr {left}")
+            code.branch(head)
+            code.place(done)
+            results.append(code.value(f"load {vector}, ptr {old}"))
+        if stmt.result is not None:
+            self._assign(stmt, stmt.result, Value(Layout(Lanes.VECTOR, 0, True), tuple(results)))
+
+    def _subgroup(self, stmt: Subgroup) -> None:
+        values = tuple(self.value(operand) for operand in stmt.operands)
+        emitter = SubgroupEmitter(self._unit, self._code, self._lanes, self._memory)
+        on = None if self._mask is None else self._mask.part(0)
+        dtype, lane_type = scalar(stmt.operands[0].type), scalar(stmt.operands[-1].type)
+        self._assign(stmt, stmt.result, emitter.emit(stmt.op, dtype, values, lane_type, on))
 
     def _place(self, root: Root, indices: tuple[Value, ...]) -> tuple[DType, str, Offset]:
         if root.kind is RootKind.PRIVATE:

@@ -81,7 +81,7 @@ class LaneMemory:
         """Where an element of an argument, or of shared memory, lies."""
         whole = Offset(uniform("0"), 0, None)
         for axis, index in enumerate(indices):
-            if index.parts == ("0",):
+            if index.layout.is_uniform and index.parts == ("0",):
                 continue
             whole = self._added(whole, self._scaled(index, array.strides[axis]))
         return whole

@@ -6,23 +6,25 @@ not fill a step run one at a time. The last step along the lanes has a mask, for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import attrs
 
-from quernel.dtypes import DType, f32
+from quernel.dtypes import DType, f32, i64
 from quernel.ir.analysis import assigned_names, read_names
-from quernel.ir.nodes import Alloc, Atomic, IndexKind, Space
+from quernel.ir.nodes import Alloc, Atomic, BinaryOp, IndexKind, Root, Space
 from quernel.ir.walk import Body, walk_statements
+from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.bodies import own_array
 from quernel_cpu.emission.cells import Cells
-from quernel_cpu.emission.coarsening import Step
+from quernel_cpu.emission.coarsening import Step, uses_subgroups
 from quernel_cpu.emission.lane_bodies import LaneBody, LaneScope
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
-from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
+from quernel_cpu.emission.lane_values import LaneArithmetic, Value, index_sum, uniform
 from quernel_cpu.emission.loops import count_up
 from quernel_cpu.emission.segments import Segment, block_indices, thread_number
-from quernel_cpu.emission.shapes import UNIFORM, Axes, Lanes, Layout, analyse_shapes
+from quernel_cpu.emission.shapes import UNIFORM, VECTOR, Axes, Lanes, Layout, analyse_shapes
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import is_narrow, memory_type, register_type, scalar, wide
 
@@ -139,6 +141,9 @@ class SpmdSegments:
         looped = [axis for axis, size in enumerate(block) if size > 1]
         lane_axis = looped.pop() if looped else len(block) - 1
         row_axis = looped.pop() if looped else -1
+        if uses_subgroups(segment.kernel.body) and row_axis >= 0 and block[lane_axis] % self._step.width:
+            self._consecutive(segment, fixed, starts)
+            return
 
         def steps_at(own: Mapping[int, str], rows: int) -> None:
             axes = _axes(segment.body, (IndexKind.GLOBAL_ID, IndexKind.LOCAL_ID), lane_axis, row_axis, rows)
@@ -152,6 +157,7 @@ class SpmdSegments:
                     first[IndexKind.GLOBAL_ID, axis] = code.value(f"add i64 {origin}, {operand}")
                 indices = {index: self._index(axes, index, base, rows) for index, base in first.items()}
                 number = thread_number(code, block, first)
+                indices |= self._subgroup_indices(number)
                 threads = uniform(number)
                 if rows > 1:
                     threads = Value(Layout(rows=True), self._rows(number, rows, block[lane_axis]))
@@ -174,6 +180,42 @@ class SpmdSegments:
                 count_up(code, str(whole), str(block[row_axis]), lambda row: steps_at({**own, row_axis: row}, 1))
 
         loop(looped, {})
+
+    def _consecutive(self, segment: Segment, fixed: Mapping[Index, str], starts: Mapping[str, Value]) -> None:
+        """Threads of a block in array order whatever their row, where subgroups go on from one row to the next."""
+        block, lanes = segment.kernel.block, self.lanes(1)
+        own = frozenset(
+            (kind, axis)
+            for kind in (IndexKind.GLOBAL_ID, IndexKind.LOCAL_ID)
+            for axis, size in enumerate(block)
+            if size > 1
+        )
+        axes = Axes(lanes=_LANE, vectors=own, atomics=_changed_by_atomics(segment.body))
+
+        def step(number: str, mask: Value | None) -> None:
+            indices = {index: uniform(operand) for index, operand in fixed.items()} | self._subgroup_indices(number)
+            rest = lanes.vectors(Value(Layout(Lanes.LINEAR, 1), (number,)), i64)
+            for axis in reversed(range(len(block))):
+                if block[axis] == 1:
+                    continue
+                size = uniform(str(block[axis]))
+                local = lanes.operate(VECTOR, _remainder, (rest, i64), (size, i64))
+                rest = lanes.operate(VECTOR, _quotient, (rest, i64), (size, i64))
+                origin = indices[IndexKind.GLOBAL_ID, axis]
+                indices[IndexKind.LOCAL_ID, axis] = local
+                indices[IndexKind.GLOBAL_ID, axis] = lanes.operate(VECTOR, index_sum, (local, i64), (origin, i64))
+            self._run(segment, axes, lanes, indices, mask, starts, uniform(number))
+
+        self._steps(lanes, "0", str(math.prod(block)), step)
+
+    def _subgroup_indices(self, number: str) -> dict[Index, Value]:
+        """The indices within subgroups, where the threads from `number` on are one."""
+        width = self._step.width
+        return {
+            (IndexKind.SUBGROUP_LANE, 0): Value(Layout(Lanes.LINEAR, 1), ("0",)),
+            (IndexKind.SUBGROUP_ID, 0): uniform(self._code.value(f"udiv i64 {number}, {width}")),
+            (IndexKind.SUBGROUP_SIZE, 0): uniform(str(width)),
+        }
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -307,10 +349,24 @@ class _Kept:
         return f32 if is_narrow(dtype) else dtype
 
 
+_LANE = frozenset({(IndexKind.SUBGROUP_LANE, 0)})
+
+
 def _axes(body: Body, kinds: tuple[IndexKind, ...], lane_axis: int, row_axis: int, rows: int) -> Axes:
-    atomics = frozenset(stmt.place.root for stmt in walk_statements(body) if isinstance(stmt, Atomic))
     return Axes(
-        lanes=frozenset((kind, lane_axis) for kind in kinds),
+        lanes=frozenset((kind, lane_axis) for kind in kinds) | _LANE,
         rows=frozenset((kind, row_axis) for kind in kinds if rows > 1),
-        atomics=atomics,
+        atomics=_changed_by_atomics(body),
     )
+
+
+def _changed_by_atomics(body: Body) -> frozenset[Root]:
+    return frozenset(stmt.place.root for stmt in walk_statements(body) if isinstance(stmt, Atomic))
+
+
+def _remainder(arithmetic: Arithmetic, left: str, right: str) -> str:
+    return arithmetic.binary(BinaryOp.MOD, i64, left, right)
+
+
+def _quotient(arithmetic: Arithmetic, left: str, right: str) -> str:
+    return arithmetic.binary(BinaryOp.FLOORDIV, i64, left, right)
