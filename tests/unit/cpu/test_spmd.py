@@ -9,12 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.cpu.harness import CONTIGUOUS, STRIDED, Built, compiler_for, lowered
+from tests.unit.cpu.harness import (
+    CONTIGUOUS,
+    STRIDED,
+    Built,
+    array,
+    compiler_for,
+    const,
+    global_id,
+    kernel,
+    lowered,
+    store,
+)
 
 import quernel as qn
 from quernel.dtypes import ArrayType, ScalarType
 from quernel.geometry import LaunchForm
-from quernel.ir.nodes import Module
+from quernel.ir.nodes import Compare, CompareOp, If, Module, Stmt
 from quernel.lang import expand
 from quernel.options import KernelOptions
 from quernel_cpu.compiler import CpuCompiler
@@ -345,12 +356,12 @@ def test_no_lane_is_left_to_look_for_in_what_llvm_gets() -> None:
     assert not lowered(module, CONTIGUOUS, compiler_for("scalar")).is_vector_code
 
 
-def test_what_cannot_run_as_lanes_runs_as_scalar_code() -> None:
-    deep = "i = qn.global_id()\n" + "\n".join(
-        f"{'if' if n == 0 else 'elif'} i == {n}:\n    out[i] = {n * 3}" for n in range(150)
-    )
-    module = module_of(deep, out=A1)
+def test_what_is_nested_too_deep_for_lanes_runs_as_scalar_code() -> None:
+    body: tuple[Stmt, ...] = (store("out", const(7)),)
+    for bound in range(80):
+        body = (If(condition=Compare(op=CompareOp.GE, left=global_id(), right=const(bound % 3)), then=body),)
+    module = kernel((array("out", qn.i64),), body)
     assert spmd_form(module) is None
-    out = np.full(200, -1, np.int64)
-    Built(module, CONTIGUOUS, compiler_for("spmd")).over(200, out)
-    assert out.tolist() == [n * 3 if n < 150 else -1 for n in range(200)]
+    out = np.zeros(20, np.int64)
+    Built(module, CONTIGUOUS, compiler_for("spmd")).over(20, out)
+    assert out.tolist() == [0, 0] + [7] * 18
