@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,9 +31,9 @@ __all__ = [
 
 _LARGE_IR_LINES = 1500
 """Beyond this much text the second level of optimisation replaces the third, which takes four times as long there."""
-_HUGE_IR_LINES = 4000
-"""Beyond this much the vectorisers are off: their time grows with the square of a loop's length (16 s at 15 000 lines,
-where the rest takes 0.8 s), and a loop that long waits for other things than arithmetic."""
+_HUGE_IR_LINES = 3000
+"""Beyond this much in one function the vectorisers are off: their time grows with the square of a loop's length (16 s
+at 15 000 lines, where the rest takes 0.8 s), and a loop that long waits for other things than arithmetic."""
 
 
 @cache
@@ -42,7 +43,20 @@ def _llvm() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_rest, after_in_parent=_go_on, after_in_child=_go_on)
     return llvm
+
+
+def _rest() -> None:
+    """Before a fork: waits until no thread is within LLVM, whose locks the child would otherwise find held for ever."""
+    _linking.acquire()
+    _llvm().ffi.lib._lock.__enter__()  # llvmlite's own, which it takes for every call
+
+
+def _go_on() -> None:
+    _llvm().ffi.lib._lock.__exit__(None, None, None)
+    _linking.release()
 
 
 @cache
@@ -115,7 +129,7 @@ def _optimized(
         module.triple = triple
         module.data_layout = str(machine.target_data)
         num_lines = text.count("\n")
-        is_huge = num_lines > _HUGE_IR_LINES
+        is_huge = max(part.count("\n") for part in text.split("\ndefine ")) > _HUGE_IR_LINES
         level = 1 if is_huge else 2 if num_lines > _LARGE_IR_LINES or is_vector_code else 3
         vectorizes = not is_huge and not is_vector_code
         options = llvm.create_pipeline_tuning_options(speed_level=level)
@@ -187,7 +201,7 @@ class Library:
 
 
 _numbers = itertools.count()
-_linking = threading.Lock()
+_linking = threading.RLock()
 
 
 @cache

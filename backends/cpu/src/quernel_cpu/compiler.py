@@ -133,6 +133,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         from quernel.ir.sites import num_sites
         from quernel_cpu.emission.cells import scratch_of
         from quernel_cpu.emission.forms import spmd_form
+        from quernel_cpu.emission.recompute import recomputed
         from quernel_cpu.lowering import lower_module
         from quernel_cpu.validation import is_cooperative, validate, validate_scratch, validate_without_lanes
 
@@ -147,7 +148,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         module = lanes or module
         segmented, scratch = None, None
         if is_cooperative(module):
-            segmented = segment(module)
+            segmented = recomputed(segment(module))
             scratch = scratch_of(segmented)
             validate_scratch(module.kernel, scratch, self.target_info)
         header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites, scratch=scratch)

@@ -117,20 +117,22 @@ def _lower_kernel(
         functions=functions,
         diagnostics=_load_diagnostics(code, slots),
     )
-    segments: SegmentEmitter = LoopSegments(unit, code, group)
-    attributes = ""
+    fast_math, attributes = kernel.options.fast_math, ""
     if is_vector_code:
-        fast_math = kernel.options.fast_math
-        masks_always = target.detail("vector_bytes") == "64"
-        step = chosen_step(kernel, segmented, target)
-        segments = SpmdSegments(unit, code, step, fast_math=fast_math, masks_always=masks_always)
         attributes = _vector_attributes(target, fast_math=fast_math)
-    run_block: Callable[[tuple[str, ...]], None] = partial(segments.emit_block, segment)
+        step, masks_always = chosen_step(kernel, segmented, target), target.detail("vector_bytes") == "64"
+
+    def segments_in(code: Code) -> SegmentEmitter:
+        if is_vector_code:
+            return SpmdSegments(unit, code, step, fast_math=fast_math, masks_always=masks_always)
+        return LoopSegments(unit, code, group)
+
+    run_block: Callable[[tuple[str, ...]], None] = partial(segments_in(code).emit_block, segment)
     if segmented is not None:
         cells, shared = block_cells(code, segmented, scratch_of(segmented), _load_scratch(code), mark)
         segment = evolve(segment, arrays=arrays | shared, cells=cells, private=segmented.private)
-        run_block = RegionEmitter(unit, code, segments, segmented, segment).emit_block
-    _emit_entry(unit, code, segment, segments, run_block, attributes)
+        run_block = RegionEmitter(unit, code, segments_in, segmented, segment).emit_block
+    _emit_entry(unit, code, segment, segments_in(code), run_block, attributes)
     return unit, mark
 
 
