@@ -45,6 +45,23 @@ def matmul(a: qn.Array2[qn.f32], b: qn.Array2[qn.f32], c: qn.Array2[qn.f32]):
     c[row, column] = total
 
 
+@qn.kernel
+def tiled_matmul(a: qn.Array2[qn.f32], b: qn.Array2[qn.f32], c: qn.Array2[qn.f32]):
+    row, column = qn.global_id()
+    i, j = qn.local_id()
+    left = qn.shared((32, 32), qn.f32)
+    right = qn.shared((32, 32), qn.f32)
+    total = 0.0
+    for tile in range(a.shape[1] // 32):
+        left[i, j] = a[row, tile * 32 + j]
+        right[i, j] = b[tile * 32 + i, column]
+        qn.barrier()
+        for k in range(32):
+            total += left[i, k] * right[k, j]
+        qn.barrier()
+    c[row, column] = total
+
+
 @qn.func
 def normal_distribution(x):
     k = 1.0 / (1.0 + 0.2316419 * abs(x))
@@ -158,6 +175,26 @@ def numba_peers() -> dict[str, Callable[..., None]]:
                     total += a[row, k] * b[k, column]
                 c[row, column] = total
 
+    @numba.njit(parallel=True)
+    def tiled_matmul(a, b, c):
+        size = a.shape[0] // 32
+        for block in prange(size * size):
+            first_row, first_column = block // size * 32, block % size * 32
+            left, right = np.empty((32, 32), f32), np.empty((32, 32), f32)
+            total = np.zeros((32, 32), f32)
+            for tile in range(size):
+                for i in range(32):
+                    for j in range(32):
+                        left[i, j] = a[first_row + i, tile * 32 + j]
+                        right[i, j] = b[tile * 32 + i, first_column + j]
+                for i in range(32):
+                    for k in range(32):
+                        for j in range(32):
+                            total[i, j] += left[i, k] * right[k, j]
+            for i in range(32):
+                for j in range(32):
+                    c[first_row + i, first_column + j] = total[i, j]
+
     @numba.njit
     def normal_distribution(x):
         k = f32(1) / (f32(1) + f32(0.2316419) * abs(x))
@@ -172,9 +209,9 @@ def numba_peers() -> dict[str, Callable[..., None]]:
     def black_scholes(call, put, price, strike, years, rate, volatility):
         for i in prange(len(call)):
             root = math.sqrt(years[i])
-            d1 = (
-                math.log(price[i] / strike[i]) + (rate + f32(0.5) * volatility * volatility) * years[i]
-            ) / (volatility * root)
+            d1 = (math.log(price[i] / strike[i]) + (rate + f32(0.5) * volatility * volatility) * years[i]) / (
+                volatility * root
+            )
             d2 = d1 - volatility * root
             n1, n2 = normal_distribution(d1), normal_distribution(d2)
             discounted = strike[i] * math.exp(-rate * years[i])
@@ -239,6 +276,19 @@ kernel void matmul(global const float *a, global const float *b, global float *c
     long column = get_global_id(0), row = get_global_id(1);
     float total = 0;
     for (long k = 0; k < n; k++) total += a[row * n + k] * b[k * n + column];
+    c[row * n + column] = total;
+}
+kernel void tiled_matmul(global const float *a, global const float *b, global float *c, long n) {
+    local float left[32][32], right[32][32];
+    long column = get_global_id(0), row = get_global_id(1), j = get_local_id(0), i = get_local_id(1);
+    float total = 0;
+    for (long tile = 0; tile < n / 32; tile++) {
+        left[i][j] = a[row * n + tile * 32 + j];
+        right[i][j] = b[(tile * 32 + i) * n + column];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (int k = 0; k < 32; k++) total += left[i][k] * right[k][j];
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
     c[row * n + column] = total;
 }
 float normal_distribution(float x) {
@@ -335,8 +385,10 @@ def _opencl_action(cl: Any, context: Any, name: str, arguments: tuple[Any, ...])
             operands.append(np.float32(argument))
     first = next(argument for argument in arguments if isinstance(argument, np.ndarray))
     extent: tuple[int, ...] = tuple(reversed(first.shape))
-    offset = None
-    if name == "matmul":
+    offset, block = None, None
+    if name == "tiled_matmul":
+        block = (32, 32)
+    if name in ("matmul", "tiled_matmul"):
         operands.append(np.int64(first.shape[1]))
     elif name == "stencil":
         operands.append(np.int64(first.shape[0]))
@@ -347,7 +399,7 @@ def _opencl_action(cl: Any, context: Any, name: str, arguments: tuple[Any, ...])
     buffers = [(operand, a) for operand, a in zip(operands, arguments, strict=False) if isinstance(a, np.ndarray)]
 
     def run(_kept: Any = operands) -> None:  # The kernel holds no reference to its buffers.
-        cl.enqueue_nd_range_kernel(queue, kernel, extent, None, offset)
+        cl.enqueue_nd_range_kernel(queue, kernel, extent, block, offset)
         queue.finish()
 
     run()
@@ -401,11 +453,17 @@ def make_matmul(generator: np.random.Generator) -> Work:
     return Work(matmul.over((n, n), device="cpu"), (a, b, aligned((n, n))), (2,), 1e-3)
 
 
+def make_tiled_matmul(generator: np.random.Generator) -> Work:
+    n = 1024
+    a, b = (aligned((n, n), generator.random((n, n), np.float32)) for _ in range(2))
+    launcher = tiled_matmul.options(device="cpu")[(n // 32, n // 32), (32, 32)]
+    return Work(launcher, (a, b, aligned((n, n))), (2,), 1e-3)
+
+
 def make_black_scholes(generator: np.random.Generator) -> Work:
     n = 10_000_000
     price, strike, years = (
-        aligned(n, generator.uniform(low, high, n).astype(np.float32))
-        for low, high in ((5, 30), (1, 100), (0.25, 10))
+        aligned(n, generator.uniform(low, high, n).astype(np.float32)) for low, high in ((5, 30), (1, 100), (0.25, 10))
     )
     return Work(
         black_scholes.over(n, device="cpu"), (aligned(n), aligned(n), price, strike, years, 0.02, 0.3), (0, 1), 2e-3
@@ -439,6 +497,7 @@ def make_nbody(generator: np.random.Generator) -> Work:
 WORK: dict[str, Callable[[np.random.Generator], Work]] = {
     "saxpy": make_saxpy,
     "matmul": make_matmul,
+    "tiled_matmul": make_tiled_matmul,
     "black_scholes": make_black_scholes,
     "mandelbrot": make_mandelbrot,
     "stencil": make_stencil,

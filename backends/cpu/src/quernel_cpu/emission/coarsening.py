@@ -5,19 +5,21 @@ loads and the control of loops, and keep more arithmetic in flight; too many spi
 
 * A kernel with loops gets as many copies of its native vectors as half the registers hold of what its innermost loops
   carry from trip to trip: as rows, beside two vectors in a row; in one dimension, up to four vectors in a row.
-* A loop that lanes leave one by one gets rows and one vector in a row: lanes far apart leave at more different times.
+* A loop that lanes leave one by one gets four rows at most and one vector in a row: lanes far apart leave at more
+  different times. Four rows are the most, too, where threads keep locals across barriers.
 * A kernel without loops gets two vectors in a row, or four if it calls mathematical functions, whose chains are long.
 * Branches with loops inside halve it; so does code that would grow beyond what compiles quickly.
 
-Measured (AVX-512, one core, ms; vectors × rows):
+Measured (AVX-512, one core, CPU ms; vectors × rows):
 
 ===============  =====  =====  =====  =====  =====  =====
 kernel           1 × 1  2 × 1  4 × 1  1 × 4  2 × 4  2 × 8
 ===============  =====  =====  =====  =====  =====  =====
-matmul 1024        199                  24     32     21
+matmul 1024        199                         32     21
+tiled matmul      45.5   34.8                26.6   28.6
 Mandelbrot 2000   41.2   29.7          24.7
 n-body 16 384     51.0   49.4   49.2
-Black-Scholes     29.1   27.3   24.8
+Black-Scholes     31.9   23.6   20.4
 stencil 256        9.0    8.8    9.3
 ===============  =====  =====  =====  =====  =====  =====
 """
@@ -116,7 +118,8 @@ def _copies(kernel: Kernel, segmented: SegmentedKernel | None, registers: int, *
     if not has_rows:
         return min(_power_of_two(copies), 2 if diverges else 4), 1
     vectors = 1 if diverges or copies < 4 else 2
-    rows = min(_power_of_two(copies // vectors), 4 if diverges else _MOST_ROWS)
+    is_kept = segmented is not None and bool(segmented.carried)
+    rows = min(_power_of_two(copies // vectors), 4 if diverges or is_kept else _MOST_ROWS)
     while rows > 1 and rows * nodes > _MOST_NODES:
         rows //= 2
     return vectors, rows
