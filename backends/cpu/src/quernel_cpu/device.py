@@ -24,6 +24,9 @@ from quernel_cpu.workers import native_workers
 __all__ = ["CpuDevice", "pack_geometry"]
 
 _ALIGNMENT = 64
+_HUGE_PAGE = 1 << 21
+"""Large arrays start at a huge page, of which NumPy asks for large blocks to be made where the system has them."""
+_LARGE_BYTES = 2 * _HUGE_PAGE
 _GEOMETRY = struct.Struct(f"<{3 * MAX_NDIM}q")
 
 _WORTH_SHARING_NS = 200_000
@@ -60,20 +63,21 @@ class CpuDevice(DeviceOperations[Loaded]):
     # --- memory -------------------------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> Memory:
-        """Host memory, aligned to 64 bytes.
+        """Host memory, aligned to 64 bytes, or to a huge page if it spans several.
 
         Raises:
             DeviceError: there is not enough.
         """
         if nbytes == 0:
             return Memory(0, 0, np.empty(0, np.uint8))
+        alignment = _HUGE_PAGE if nbytes >= _LARGE_BYTES else _ALIGNMENT
         try:
-            buffer = np.empty(nbytes + _ALIGNMENT, np.uint8)
+            buffer = np.empty(nbytes + alignment, np.uint8)
         except MemoryError:
             raise DeviceError(
                 f"there is no host memory for {nbytes} bytes", fix="free arrays, or use smaller ones"
             ) from None
-        start = -buffer.ctypes.data % _ALIGNMENT
+        start = -buffer.ctypes.data % alignment
         held = buffer[start : start + nbytes]
         return Memory(held.ctypes.data, nbytes, held)
 
