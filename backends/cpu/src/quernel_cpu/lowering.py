@@ -127,13 +127,66 @@ def _lower_kernel(
             return SpmdSegments(unit, code, step, fast_math=fast_math, masks_always=masks_always)
         return LoopSegments(unit, code, group)
 
-    run_block: Callable[[tuple[str, ...]], None] = partial(segments_in(code).emit_block, segment)
-    if segmented is not None:
-        cells, shared = block_cells(code, segmented, scratch_of(segmented), _load_scratch(code), mark)
-        segment = evolve(segment, arrays=arrays | shared, cells=cells, private=segmented.private)
-        run_block = RegionEmitter(unit, code, segments_in, segmented, segment).emit_block
-    _emit_entry(unit, code, segment, segments_in(code), run_block, attributes)
+    done = code.label("stop")
+
+    def items(segment: Segment) -> None:
+        segments = segments_in(code)
+        run_block: Callable[[tuple[str, ...]], None] = partial(segments.emit_block, segment)
+        if segmented is not None:
+            cells, shared = block_cells(code, segmented, scratch_of(segmented), _load_scratch(code), mark)
+            segment = evolve(segment, arrays=segment.arrays | shared, cells=cells, private=segmented.private)
+            run_block = RegionEmitter(unit, code, segments_in, segmented, segment).emit_block
+        _emit_items(unit, code, segment, segments, run_block, done)
+
+    strides = _last_strides(kernel.params, arrays) if is_vector_code else {}
+    if strides:
+        # Views of whole rows are common: where neighbours lie side by side after all, nothing is gathered.
+        near, far = code.label("near"), code.label("far")
+        code.branch_if(_all_one(code, list(strides.values())), near, far)
+        code.place(near)
+        items(evolve(segment, arrays=_with_near_elements(kernel.params, arrays, strides)))
+        code.branch(done)
+        code.place(far)
+    items(segment)
+    code.place(done)
+    code.end("ret void")
+    unit.add_function(code.function(_SIGNATURE + attributes))
     return unit, mark
+
+
+def _last_strides(params: tuple[Parameter, ...], arrays: dict[str, ArrayOperands]) -> dict[str, str]:
+    """The strides along the last axis that are only known at run time."""
+    found = {param.name: arrays[param.name].strides.get(_last_axis(param), "") for param in params if _is_array(param)}
+    return {name: stride for name, stride in found.items() if stride.startswith("%")}
+
+
+def _is_array(param: Parameter) -> bool:
+    return isinstance(param.type, ArrayType)
+
+
+def _last_axis(param: Parameter) -> int:
+    assert isinstance(param.type, ArrayType)
+    return (param.type.ndim or 0) - 1
+
+
+def _all_one(code: Code, strides: list[str]) -> str:
+    conditions = [code.value(f"icmp eq i64 {stride}, 1") for stride in strides]
+    together = conditions[0]
+    for condition in conditions[1:]:
+        together = code.value(f"and i1 {together}, {condition}")
+    return together
+
+
+def _with_near_elements(
+    params: tuple[Parameter, ...], arrays: dict[str, ArrayOperands], strides: dict[str, str]
+) -> dict[str, ArrayOperands]:
+    """The arrays with these last strides known to be 1."""
+    near = {
+        param.name: evolve(arrays[param.name], strides=arrays[param.name].strides | {_last_axis(param): "1"})
+        for param in params
+        if param.name in strides
+    }
+    return arrays | near
 
 
 def _vector_attributes(target: TargetInfo, *, fast_math: bool) -> str:
@@ -227,18 +280,17 @@ def _load_diagnostics(code: Code, slots: tuple[Slot, ...]) -> str:
     return "null"
 
 
-def _emit_entry(
+def _emit_items(
     unit: Unit,
     code: Code,
     segment: Segment,
     segments: SegmentEmitter,
     run_block: Callable[[tuple[str, ...]], None],
-    attributes: str,
+    done: str,
 ) -> None:
-    """Adds the entry point, which runs every point or block that it is given."""
+    """Runs every point or block that the entry point is given."""
     kernel = segment.kernel
     is_checked = any(isinstance(stmt, Assert) for stmt in walk_statements(kernel.body))
-    done = code.label("stop")
     if kernel.form is LaunchForm.OVER and not is_checked:
         segments.emit_points(segment, "%first", "%end")
     elif kernel.form is LaunchForm.OVER:
@@ -251,9 +303,6 @@ def _emit_entry(
             run_block(_block_id(code, segment, number))
 
         count_up(code, "%first", "%end", block)
-    code.place(done)
-    code.end("ret void")
-    unit.add_function(code.function(_SIGNATURE + attributes))
 
 
 def _emit_runs_of_points(unit: Unit, code: Code, segment: Segment, segments: SegmentEmitter, done: str) -> None:

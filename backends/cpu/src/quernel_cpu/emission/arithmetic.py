@@ -40,6 +40,7 @@ _INTEGER = {
     BinaryOp.XOR: "xor",
 }
 _FLOAT = {BinaryOp.ADD: "fadd", BinaryOp.SUB: "fsub", BinaryOp.MUL: "fmul", BinaryOp.DIV: "fdiv"}
+_EXACT_IN_DOUBLE = 1 << 52
 _ORDER = {CompareOp.LT: "lt", CompareOp.LE: "le", CompareOp.GT: "gt", CompareOp.GE: "ge"}
 
 
@@ -145,14 +146,55 @@ class Arithmetic:
         nearest and then cut off, is the same: a quotient is at least 1 / b away from the next integer above it.
         """
         code, llvm, sign = self._code, self.type(dtype), "s" if dtype.is_signed else "u"
-        if not self.lanes or dtype.bits == 64 or constant_of(b) is not None:
+        if not self.lanes or (dtype.bits < 64 and constant_of(b) is not None):
             quotient = code.value(f"{sign}div {llvm} {a}, {b}")
-            return quotient, code.value(f"{sign}rem {llvm} {a}, {b}")
-        floats = wide("double" if dtype.bits == 32 else "float", self.lanes)
+        elif dtype.bits == 64:
+            quotient = self._divided_wide(dtype, a, b)
+        else:
+            quotient = self._divided_as_floats(dtype, "double" if dtype.bits == 32 else "float", a, b)
+        return quotient, code.value(f"sub {llvm} {a}, {code.value(f'mul {llvm} {quotient}, {b}')}")
+
+    def _divided_as_floats(self, dtype: DType, single: str, a: str, b: str) -> str:
+        code, llvm, sign, floats = (
+            self._code,
+            self.type(dtype),
+            "s" if dtype.is_signed else "u",
+            wide(single, self.lanes),
+        )
         left, right = (code.value(f"{sign}itofp {llvm} {x} to {floats}") for x in (a, b))
         ratio = code.value(f"fdiv {floats} {left}, {right}")
-        quotient = code.value(f"fpto{sign}i {floats} {ratio} to {llvm}")
-        return quotient, code.value(f"sub {llvm} {a}, {code.value(f'mul {llvm} {quotient}, {b}')}")
+        return code.value(f"fpto{sign}i {floats} {ratio} to {llvm}")
+
+    def _divided_wide(self, dtype: DType, a: str, b: str) -> str:
+        """64-bit integers: as doubles where all of them are below 2**52, which indices are, else lane by lane."""
+        code, llvm, integers = self._code, self.type(dtype), wide("i64", self.lanes)
+        sizes = []
+        for x in (a, b):
+            constant = constant_of(x)
+            if constant is not None and abs(constant) < _EXACT_IN_DOUBLE:
+                continue
+            sign = code.value(f"ashr {integers} {x}, {self.number(dtype, 63)}") if dtype.is_signed else ""
+            sizes.append(code.value(f"xor {integers} {x}, {sign}") if sign else x)
+        if not sizes:
+            return self._divided_as_floats(dtype, "double", a, b)
+        together = sizes[0]
+        for size in sizes[1:]:
+            together = code.value(f"or {integers} {together}, {size}")
+        union = self._unit.declare("i64", f"llvm.vector.reduce.or.{type_suffix(integers)}", integers)
+        is_small = code.value(
+            f"icmp ult i64 {code.value(f'call i64 {union}({integers} {together})')}, {_EXACT_IN_DOUBLE}"
+        )
+        slot = code.allocate(llvm)
+        small, large, done = code.label("small"), code.label("large"), code.label("divided")
+        code.branch_if(is_small, small, large)
+        code.place(small)
+        code.do(f"store {llvm} {self._divided_as_floats(dtype, 'double', a, b)}, ptr {slot}")
+        code.branch(done)
+        code.place(large)
+        by_lane = code.value(f"{'s' if dtype.is_signed else 'u'}div {llvm} {a}, {b}")
+        code.do(f"store {llvm} {by_lane}, ptr {slot}")
+        code.place(done)
+        return code.value(f"load {llvm}, ptr {slot}")
 
     def _floordiv(self, dtype: DType, a: str, b: str) -> str:
         code, llvm, constant = self._code, self.type(dtype), constant_of(b)
