@@ -35,7 +35,7 @@ class RecordSink(Protocol):
         batch: CompilationBatchRecord,
         level: RecordsLevel,
     ) -> object:
-        """`level` is how much is to be kept, as the caller's settings said; never `off`."""
+        """`level` is how much is to be kept, as the caller's settings said; with `off`, only observers are told."""
         ...
 
 
@@ -93,7 +93,7 @@ class Batch:
         missed = [job for job in self._jobs if not (job.is_answered and self._land(job))]
         if missed:
             self._persists = self._target.persists(self._environment)
-            if self._persists and self._level != "off":
+            if self._persists:
                 for job in missed:
                     job.why_missed = job.why_missed or self._target.why_missed(self._environment, job.id)
         return missed
@@ -237,10 +237,21 @@ class Batch:
             job.start_afresh()
             return False
         job.kernel = LoadedKernel(job.id, shared)
-        if job.found is not Found.STORED and job.artifact is not None and job.is_storable and self._persists:
+        if job.found is not Found.STORED and job.artifact is not None and self._may_keep(job):
             with job.stage("store"):
                 self._target.store(self._environment, job.id, job.artifact, job.source, job.ir_key)
         return True
+
+    def _may_keep(self, job: Job) -> bool:
+        """Whether the environment keeps artifacts, and this one is what its id and build id say."""
+        if not (self._persists and job.is_storable):
+            return False
+        from quernel.identity.build import sources_are_unchanged
+
+        if sources_are_unchanged():
+            return True
+        _logger().warning("%s is not kept, as sources of Quernel have changed since they were imported", job.name)
+        return False
 
     def _follow(self) -> None:
         """Settles the jobs that wait for others, here or in other batches, once all else of this batch is settled.
@@ -269,8 +280,6 @@ class Batch:
     # --- step 6: records ----------------------------------------------------------------------------------------------
 
     def _close(self, started_ns: int, wall_ns: int) -> None:
-        if self._level == "off":
-            return
         from quernel.compiler.records import batch_record, compilation_record
 
         records = [compilation_record(job) for job in self._jobs if job.state is JobState.LOADED]

@@ -112,18 +112,29 @@ class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
 class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
     """The half that stays with the device and holds the store.
 
-    The loader calls every method except `variant` under its target lock, one at a time, never while it waits. A method
-    makes its driver context current and restores the previous one.
+    The loader calls every method except `variant` and `open_store` under its target lock, one at a time, never while it
+    waits. A method makes its driver context current and restores the previous one.
     """
 
     compiler: ArtifactCompiler[VariantT, Any, ArtifactT]
     persists: bool = False
     """Whether `stored…` and `store` reach anything that outlives the process."""
 
-    def use_environment(self, environment: Environment | None) -> None:
-        """The environment that the following calls belong to; called only when it differs from the last one's.
+    def open_store(self, environment: Environment | None) -> Any:
+        """What this target keeps artifacts in there, or `None`; handed to `use_environment`.
 
-        `None`: nothing is kept. A target that persists MUST look and store there.
+        Called without the target lock, from any thread, since opening a store calls plugins.
+
+        Raises:
+            StoreError: it cannot be opened; the loader warns once, goes on without and tries again after a while.
+        """
+        return None
+
+    def use_environment(self, environment: Environment | None, store: Any) -> None:
+        """The environment that the following calls belong to, and what `open_store` gave for it.
+
+        Called only when it differs from the last one's. `None`: nothing is kept. A target that persists MUST look and
+        store there.
         """
         return None
 

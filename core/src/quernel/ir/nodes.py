@@ -38,6 +38,7 @@ __all__ = [
     "BinaryOp",
     "Bitcast",
     "Break",
+    "Breakpoint",
     "Call",
     "Cast",
     "Compare",
@@ -633,6 +634,7 @@ class Assert:
         site: number of the statement among the module's asserts and prints.
         values: scalars that the record keeps; of a bounds check the indices, then the lengths.
         message: what the user says about it.
+        texts: what each value is called; empty, or one for each value.
         array: the array whose bounds this checks; `None` for a user's own assertion.
     """
 
@@ -640,6 +642,7 @@ class Assert:
     site: int
     values: tuple[Expr, ...] = ()
     message: str = _told("")
+    texts: tuple[str, ...] = _told(())
     array: str | None = _told(None)
     loc: Location = _loc()
 
@@ -657,6 +660,13 @@ class Print:
     values: tuple[Expr, ...]
     site: int
     format: tuple[str, ...] = _told(())
+    loc: Location = _loc()
+
+
+@attrs.frozen(kw_only=True)
+class Breakpoint:
+    """Where the interpreter hands its thread to Python's debugger; nothing on any other device."""
+
     loc: Location = _loc()
 
 
@@ -686,6 +696,7 @@ Stmt = (
     | Return
     | Assert
     | Print
+    | Breakpoint
     | Alloc
 )
 

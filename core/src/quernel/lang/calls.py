@@ -91,6 +91,11 @@ def call(
     if function is print:
         lower_print(lowering, node, arguments, keywords)
         return None
+    if function is breakpoint:
+        if arguments or keywords:
+            raise lowering.refuse.syntax(node, "`breakpoint` takes no arguments in a kernel", "write `breakpoint()`")
+        lowering.emit(nodes.Breakpoint(loc=lowering.where(node)))
+        return None
     if isinstance(function, DeviceFunction):
         return _device_function(lowering, node, function, arguments, keywords)
     try:
@@ -274,9 +279,16 @@ def _refusal(lowering: FunctionLowering, node: ast.Call, function: object) -> Ex
         return lowering.refuse.type(
             node, f"`{name}` works on whole NumPy arrays", f"use the scalar function: `{_scalar_function(name)}`"
         )
-    return lowering.refuse.type(
-        node, f"`{name}` cannot be called in a kernel", "use `math.…`, the functions of quernel, or a @qn.func"
-    )
+    fix = "use `math.…`, the functions of quernel, or a @qn.func"
+    if getattr(function, "__module__", None) == "math":
+        fix = "write a @qn.func of those of `math` that kernels have: " + ", ".join(
+            sorted(
+                str(getattr(known, "__name__", ""))
+                for known in FUNCTIONS
+                if getattr(known, "__module__", None) == "math"
+            )
+        )
+    return lowering.refuse.type(node, f"`{name}` cannot be called in a kernel", fix)
 
 
 def _scalar_function(name: str) -> str:

@@ -15,8 +15,9 @@ from quernel.errors import KernelAssertionError, OutOfBoundsError
 from quernel.ir.nodes import AtomicOp, BinaryOp, MathFunction, SubgroupOp, UnaryOp
 from quernel.ir.rounding import round_float
 from quernel.ir.semantics import Value, binary, bitcast, cast, fma, math_function, trip_count, unary
-from quernel.ir.sites import Site, outside_error
+from quernel.ir.sites import Site, assertion_error, outside_error
 from quernel.locations import Location
+from quernel.reference.prints import cells_of
 from quernel.reference.subgroups import Meeting
 from quernel.reference.threads import BLOCK_MEMORY, PRINTER, Thread, global_id_of
 from quernel.reference.views import ElementView, allocated_view
@@ -139,6 +140,17 @@ def _shared(name: str, shape: str, site: str) -> Callable[[Thread, ValueType], E
     return of_block
 
 
+def _inside(call: str) -> Callable[[Thread], Thread]:
+    """The thread as a call sees it: each call has shared memory of its own, as if the function stood in its place."""
+    key = f".call {call}"
+
+    def of_call(thread: Thread) -> Thread:
+        memory: dict[str, Any] = thread[BLOCK_MEMORY]
+        return (memory.setdefault(key, {}), *thread[BLOCK_MEMORY + 1 :])
+
+    return of_call
+
+
 def _meeting(op: str, dtype: str) -> Callable[[int, tuple[Value, ...]], Meeting]:
     operation, type_ = SubgroupOp(op), BY_NAME[dtype]
     return lambda site, operands: Meeting(site, operation, type_, operands)
@@ -148,9 +160,8 @@ def _print(thread: Thread, site: Site, values: tuple[Value, ...]) -> None:
     thread[PRINTER].print(global_id_of(thread), site, values)
 
 
-def _failed(where: Location, message: str) -> KernelAssertionError:
-    what = "this assertion does not hold"
-    return KernelAssertionError(f"{what}: {message}" if message else what, where=where)
+def _failed(site: Site, values: tuple[Value, ...]) -> KernelAssertionError:
+    return assertion_error(site, cells_of(site, values))
 
 
 def _outside(where: Location, array: str, values: tuple[int, ...]) -> OutOfBoundsError:
@@ -169,9 +180,11 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     ".round": _round,
     ".private": _private,
     ".shared": _shared,
+    ".inside": _inside,
     ".atomic": AtomicOp,
     ".meeting": _meeting,
     ".print": lambda: _print,
+    ".breakpoint": lambda: breakpoint,
     ".failed": lambda: _failed,
     ".outside": lambda: _outside,
     ".trips": lambda: _trips,

@@ -316,10 +316,11 @@ class DeviceArray:
             raise KernelTypeError(f"an array of {self.dtype} is not filled with one value", fix="copy an array into it")
         number = convert_scalar(value, self.dtype, "the elements' type")
         element = _element(number, self.dtype)
-        if self.device.interceptors or (self._allocation.host is None and self.is_contiguous):
-            self._check_contiguous_fill()
+        if self.is_contiguous and (self._allocation.host is None or self.device.is_intercepted):
             self.device.fill(self._allocation.memory, self._offset, element.tobytes(), self.size, self)
             return
+        if self.device.is_capturing:
+            raise LaunchError("a strided array cannot be filled in a graph", fix="fill a contiguous array")
         self._check_usable("filled")
         host = self._host_array(element.dtype)
         if host is not None:
@@ -420,9 +421,9 @@ class DeviceArray:
     def _copy_within(self, source: DeviceArray) -> bool:
         """Copies on the device itself where both sides are contiguous and apart."""
         if not (self.is_contiguous and source.is_contiguous) or self._allocation is source._allocation:
-            if self.device.interceptors:
+            if self.device.is_capturing:
                 raise LaunchError(
-                    "a copy between strided or overlapping arrays cannot be part of a graph or profile",
+                    "a copy between strided or overlapping arrays cannot be part of a graph",
                     fix="copy contiguous arrays",
                 )
             return False
@@ -443,10 +444,6 @@ class DeviceArray:
                 f"a copy between {self.dtype} of shape {self.shape} and {dtype} of shape {other.shape}",
                 fix="convert with .astype(...) and make the shapes equal first",
             )
-
-    def _check_contiguous_fill(self) -> None:
-        if not self.is_contiguous:
-            raise LaunchError("a strided array cannot be filled in a graph or profile", fix="fill a contiguous array")
 
     def _check_usable(self, done: str) -> None:
         self.device.check_open()

@@ -6,6 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -239,6 +240,11 @@ class Device:
         """Whether this thread captures a graph of this device."""
         return any(found.captures and found.applies() for found in self.interceptors)
 
+    @property
+    def is_intercepted(self) -> bool:
+        """Whether this thread captures a graph of this device or profiles it."""
+        return any(found.applies() for found in self.interceptors)
+
     def give(self, name: str, run: Callable[[Any], None], stream: Any, keep: object) -> None:
         """Runs a piece of work in a stream, or hands it to the graph that is being captured.
 
@@ -288,6 +294,11 @@ class Device:
             )
         raise LaunchError(f"the device {self.name} is closed", fix=f"open it again with qn.device({self.name!r})")
 
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether it was closed because this process was forked from the one that opened it."""
+        return bool(self._closed_because)
+
     def close(self) -> None:
         """Waits for the device's work and gives back what it holds, its arrays included. Idempotent."""
         with self._lock:
@@ -324,7 +335,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    lengths = tuple(int(length) for length in shape) if isinstance(shape, tuple | list) else (int(shape),)  # type: ignore[arg-type]
+    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    try:
+        lengths = tuple(index(length) for length in given)
+    except TypeError:
+        wrong = next(length for length in given if not hasattr(length, "__index__"))
+        raise LaunchError(
+            f"shape {shape!r} is a {type(wrong).__name__}"
+            if wrong is shape
+            else f"shape {shape!r} has a part that is a {type(wrong).__name__}",
+            fix="give integers",
+        ) from None
     if any(length < 0 for length in lengths):
         raise LaunchError(f"shape {lengths} has a negative length", fix="give lengths of at least 0")
     return lengths

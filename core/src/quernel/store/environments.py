@@ -31,12 +31,16 @@ class Environment:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        named = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+        if not isinstance(named, str) or "\0" in named:
+            raise StoreError(f"{path!r} names no folder", fix="give the path of a folder as text or as a pathlib.Path")
+        self.path = os.path.abspath(os.path.expanduser(named))
         self.store_path = os.path.join(self.path, "store")
         self.records_path = os.path.join(self.path, "records")
         self.locks_path = os.path.join(self.path, "locks")
         self.is_closed = False
         self.unusable: StoreError | None = None
+        """Why nothing can ever be kept here, where that is known without trying."""
         self._said_unusable = False
         self._lock = threading.RLock()
         self._held: dict[object, Any] = {}
@@ -49,31 +53,49 @@ class Environment:
     def hold(self, key: object, make: Callable[[], Any]) -> Any:
         """What is held under `key` until this environment closes; made at the first call.
 
+        `make` runs without any lock, as it may call plugins; where several threads make it at once, one result is held
+        and the others are closed.
+
         Raises:
             StoreError: the environment is closed, or `make` raised it.
         """
+        held = self._held_unless_closed(key)
+        if held is not None:
+            return held
+        made = make()
+        try:
+            with self._lock:
+                held = self._held_unless_closed(key)
+                if held is None:
+                    held = self._held[key] = made
+        finally:
+            if held is not made:
+                made.close()
+        return held
+
+    def _held_unless_closed(self, key: object) -> Any:
         with self._lock:
             if self.is_closed:
                 raise StoreError(f"the environment {self.path} is closed", fix="enter it again")
-            held = self._held.get(key)
-            if held is None:
-                held = self._held[key] = make()
-            return held
+            return self._held.get(key)
 
     def when_closed(self, callback: Callable[[Environment], object]) -> None:
         """Calls back with this environment when it closes: the place to drop what was loaded from it."""
         with self._lock:
             self._callbacks.append(callback)
 
-    def say_unusable(self, error: StoreError) -> None:
-        """Warns, once in the life of this object, that nothing is kept; later failures go to the debug log."""
+    def say_unusable(self, error: StoreError, *, what: str = "compiled kernels") -> None:
+        """Warns, once in the life of this object, that nothing is kept; later failures go to the debug log.
+
+        So do those after it is closed: a process that ends keeps nothing of its last launches, and works.
+        """
         import logging
 
         with self._lock:
-            first, self._said_unusable = not self._said_unusable, True
+            first, self._said_unusable = not self._said_unusable and not self.is_closed, True
         log = logging.getLogger(__name__)
         if first:
-            log.warning("compiled kernels are not kept in %s: %s", self.path, error)
+            log.warning("%s are not kept in %s: %s", what, self.path, error)
         else:
             log.debug("not kept in %s: %s", self.path, error)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import quernel as qn
-from quernel.errors import KernelSyntaxError, OutOfBoundsError
+from quernel.errors import KernelSyntaxError, OutOfBoundsError, ValidationError
 from quernel.testing.fuzz.programs import kernel_of
 
 pytestmark = pytest.mark.quernel_needs("barriers", "f64")
@@ -504,3 +504,57 @@ def test_a_block_of_two_axes_is_one_block(quernel_device: Any) -> None:
     for i in (0, 3):
         for j in (0, 4):
             assert (out[i : i + 3, j : j + 4] == x[i : i + 3, j : j + 4].sum()).all()
+
+
+# --- shared memory of device functions --------------------------------------------------------------------------------
+
+
+@qn.func
+def kept(value, thread):
+    """What the neighbour kept, in memory of this call; the value as it was at the end of the call before it."""
+    tile = qn.shared(4, qn.i64)
+    tile[thread] = value
+    qn.barrier()
+    return tile[thread ^ 1]
+
+
+@qn.func
+def kept_twice(value, thread):
+    return kept(value, thread), kept(value * 10, thread)
+
+
+@qn.kernel
+def each_call_shares_its_own(out):
+    thread = qn.local_id()
+    near, far = kept_twice(thread + 1, thread)
+    other = kept(thread + 100, thread)
+    out[thread, 0], out[thread, 1], out[thread, 2] = near, far, other
+
+
+def test_each_call_of_a_function_has_shared_memory_of_its_own(quernel_device: Any) -> None:
+    out = np.zeros((4, 3), np.int64)
+    launch(each_call_shares_its_own, quernel_device, 1, 4, out)
+    assert out.tolist() == [[2, 20, 101], [1, 10, 100], [4, 40, 103], [3, 30, 102]]
+
+
+@qn.func
+def half_of_it(values, thread):
+    big = qn.shared((40, 1024), qn.i32)
+    big[0, thread] = values[thread]
+    qn.barrier()
+    values[thread] = big[0, thread ^ 1]
+
+
+@qn.kernel
+def takes_it_twice(values):
+    thread = qn.local_id()
+    half_of_it(values, thread)
+    half_of_it(values, thread)
+
+
+def test_shared_memory_of_each_call_counts(quernel_device: Any) -> None:
+    limit = quernel_device.target_info.limits.max_shared_bytes
+    if not 40 * 4096 <= limit < 80 * 4096:
+        pytest.skip(f"needs a limit of shared memory between 160 and 320 KiB, {quernel_device} has {limit} bytes")
+    with pytest.raises(ValidationError, match=r"shared"):
+        launch(takes_it_twice, quernel_device, 1, 4, np.zeros(4, np.int32))

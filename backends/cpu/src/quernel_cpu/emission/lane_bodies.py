@@ -26,6 +26,7 @@ from quernel.ir.nodes import (
     BinaryOp,
     Bitcast,
     Break,
+    Breakpoint,
     Call,
     Cast,
     Compare,
@@ -266,8 +267,8 @@ class LaneBody:
                 self._code.branch(self._loops[-1].next)
             case Return() | Continue():  # Outside the body's own loops, a `continue` ends the thread's run.
                 self._code.branch(self._scope.leave)
-            case Alloc():
-                pass  # Allocated by who gives the scope.
+            case Alloc() | Breakpoint():
+                pass  # Who gives the scope allocates; only interpreted launches stop.
             case Atomic():
                 self._atomic(stmt)
             case Subgroup():

@@ -96,7 +96,9 @@ def emit_math(
                 result = _on_vectors(unit, code, single, name, arithmetic.lanes, values)
             else:
                 operands = ", ".join(f"{llvm} {value}" for value in values)
-                result = code.value(f"call {llvm} {symbol}({operands})")
+                # LLVM takes the remainder of a finite value by one that is not zero to be no NaN, and forgets NaNs.
+                suffix = " nobuiltin" if function is MathFunction.FMOD else ""
+                result = code.value(f"call {llvm} {symbol}({operands}){suffix}")
         case _:
             assert_never(function)
     return rounded(arithmetic, operand, result)

@@ -23,6 +23,7 @@ from quernel.ir.nodes import (
     Binary,
     BinaryOp,
     Break,
+    Breakpoint,
     Call,
     Cast,
     Const,
@@ -372,7 +373,7 @@ class _Analysis:
                 if flow.off:
                     flow.exits.returned = True
                     self._note(self._masked, stmt)
-            case Store() | Barrier() | Assert() | Print() | Alloc():
+            case Store() | Barrier() | Assert() | Print() | Alloc() | Breakpoint():
                 pass
             case Call():
                 raise AssertionError("calls are inlined before")

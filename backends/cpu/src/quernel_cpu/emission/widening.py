@@ -53,7 +53,10 @@ def _vector_function(unit: Unit, name: str, scalar: str, num_operands: int, lane
 
 
 def lanewise(unit: Unit, name: str, scalar: str, num_operands: int, lanes: int) -> str:
-    """The symbol of a function that calls `@name` for each lane; its operands and its result are of one type."""
+    """The symbol of a function that calls `@name` for each lane; its operands and its result are of one type.
+
+    LLVM takes a remainder of finite values to be no NaN, so it is not told which function it calls.
+    """
     vector = wide(scalar, lanes)
 
     def make() -> str:
@@ -68,7 +71,7 @@ def lanewise(unit: Unit, name: str, scalar: str, num_operands: int, lanes: int) 
             for number, operand in enumerate(operands):
                 lines.append(f"  %p{number}.{lane} = extractelement {vector} {operand}, i64 {lane}")
                 parts.append(f"{scalar} %p{number}.{lane}")
-            lines.append(f"  %y{lane} = call {scalar} @{name}({', '.join(parts)})")
+            lines.append(f"  %y{lane} = call {scalar} @{name}({', '.join(parts)}) nobuiltin")
             lines.append(f"  %r{lane} = insertelement {vector} {result}, {scalar} %y{lane}, i64 {lane}")
             result = f"%r{lane}"
         return "\n".join([*lines, f"  ret {vector} {result}", "}", ""])
