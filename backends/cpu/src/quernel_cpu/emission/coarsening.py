@@ -36,6 +36,7 @@ from quernel.geometry import LaunchForm
 from quernel.ir.nodes import For, If, IndexKind, Kernel, Loop, Math, Stmt, Subgroup
 from quernel.ir.segments import Segment, SegmentedKernel, segments_of
 from quernel.ir.walk import Body, bodies, walk_expressions, walk_statements
+from quernel_cpu.emission.forms import MOST_PRIVATE_BYTES, private_bytes
 from quernel_cpu.emission.shapes import Axes, Lanes, Layout, Shapes, analyse_shapes, assigned_by
 
 __all__ = ["Step", "chosen_step", "uses_subgroups"]
@@ -72,7 +73,10 @@ def chosen_step(kernel: Kernel, segmented: SegmentedKernel | None, target: Targe
     vectors, rows = _copies(kernel, segmented, 32 if vector_bytes == 64 else 16, has_rows=row_size != 1)
     while vectors > 1 and lane_size is not None and native * vectors > lane_size:
         vectors //= 2
-    return Step(native * vectors, rows if row_size is None else min(rows, row_size))
+    rows = rows if row_size is None else min(rows, row_size)
+    while rows * vectors > 1 and private_bytes(kernel.body) * native * vectors * rows > MOST_PRIVATE_BYTES:
+        vectors, rows = (vectors, rows // 2) if rows > 1 else (vectors // 2, rows)
+    return Step(native * vectors, rows)
 
 
 def _sizes(kernel: Kernel) -> tuple[int | None, int | None]:

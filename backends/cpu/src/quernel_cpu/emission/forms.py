@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 
 from quernel.dtypes import ArrayType, DType
-from quernel.ir.nodes import Alloc, Assert, Call, Function, Kernel, Module, Print, Stmt
+from quernel.ir.nodes import Alloc, Assert, Call, Function, Kernel, Module, Print, Space, Stmt
 from quernel.ir.passes.inline import inline
 from quernel.ir.walk import Body, bodies, walk_expressions, walk_statements, with_bodies
 
-__all__ = ["spmd_form"]
+__all__ = ["MOST_PRIVATE_BYTES", "private_bytes", "spmd_form"]
+
+MOST_PRIVATE_BYTES = 64 << 10
+"""The private arrays of all threads that run together stand in the frame, which has to fit a small stack."""
+_MOST_LANES = 16
 
 _MOST_STATEMENTS = 4000
 """Beyond this much after inlining, calls cost less than copies."""
@@ -20,13 +26,15 @@ _MOST_DEPTH = 60
 def spmd_form(module: Module) -> Module | None:
     """The module in the form that runs as lanes, or `None` if it runs better, or only, as scalar code.
 
-    That is a kernel whose inlined body is too long or nested too deep, one with vectors, structs, checks or prints.
+    That is a kernel whose inlined body is too long or nested too deep, one with vectors, structs, checks or prints, and
+    one with large private arrays.
     """
     owners: tuple[Kernel | Function, ...] = (module.kernel, *module.functions)
     if not all(_is_taken(owner) for owner in owners) or _inlined_size(module) > _MOST_STATEMENTS:
         return None
     module = inline(module, frozenset(function.name for function in module.functions))
-    if _depth(module.kernel.body) > _MOST_DEPTH:
+    body = module.kernel.body
+    if _depth(body) > _MOST_DEPTH or private_bytes(body) * _MOST_LANES > MOST_PRIVATE_BYTES:
         return None
     return attrs.evolve(module, kernel=attrs.evolve(module.kernel, body=_unshared(module.kernel.body)))
 
@@ -44,6 +52,15 @@ def _is_taken(owner: Kernel | Function) -> bool:
             types.append(stmt.element)
     types += [expr.type for expr in walk_expressions(owner.body)]
     return all(isinstance(value_type, DType) for value_type in types)
+
+
+def private_bytes(body: Body) -> int:
+    """The size of a thread's own arrays."""
+    return sum(
+        math.prod(stmt.shape) * stmt.element.itemsize
+        for stmt in body
+        if isinstance(stmt, Alloc) and stmt.space is Space.PRIVATE
+    )
 
 
 def _inlined_size(module: Module) -> int:
