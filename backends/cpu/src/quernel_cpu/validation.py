@@ -71,7 +71,7 @@ def validate_without_lanes(module: Module, target: TargetInfo) -> None:
                     f"{target.backend}:{target.name} runs a kernel with subgroup.{stmt.op.value} as lanes of vectors, "
                     "and this one cannot run so",
                     where=_known(stmt.loc),
-                    fix="use scalars and small private arrays only, without checks or prints, in a shorter kernel",
+                    fix="use scalars and small private arrays only, in a shorter kernel",
                 )
 
 

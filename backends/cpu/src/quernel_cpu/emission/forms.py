@@ -7,6 +7,7 @@ import math
 import attrs
 
 from quernel.dtypes import ArrayType, DType
+from quernel.ir.analysis import parameter_uses
 from quernel.ir.nodes import Alloc, Assert, Call, Function, Kernel, Module, Print, Space, Stmt
 from quernel.ir.passes.inline import inline
 from quernel.ir.walk import Body, bodies, walk_expressions, walk_statements, with_bodies
@@ -30,7 +31,9 @@ def spmd_form(module: Module) -> Module | None:
     one with large private arrays.
     """
     owners: tuple[Kernel | Function, ...] = (module.kernel, *module.functions)
-    if not all(_is_taken(owner) for owner in owners) or _inlined_size(module) > _MOST_STATEMENTS:
+    # Reports cost less in scalar code; but threads that meet as subgroups can only be lanes.
+    reports = parameter_uses(module).has_subgroup
+    if not all(_is_taken(owner, reports=reports) for owner in owners) or _inlined_size(module) > _MOST_STATEMENTS:
         return None
     module = inline(module, frozenset(function.name for function in module.functions))
     body = module.kernel.body
@@ -39,14 +42,14 @@ def spmd_form(module: Module) -> Module | None:
     return attrs.evolve(module, kernel=attrs.evolve(module.kernel, body=_unshared(module.kernel.body)))
 
 
-def _is_taken(owner: Kernel | Function) -> bool:
+def _is_taken(owner: Kernel | Function, *, reports: bool) -> bool:
     """Whether all values are scalars, and all statements ones that lanes run."""
     types: list[object] = [local.type for local in owner.locals]
     types += [p.type.element if isinstance(p.type, ArrayType) else p.type.dtype for p in owner.params]
     if _depth(owner.body) > _MOST_DEPTH:
         return False
     for stmt in walk_statements(owner.body):
-        if isinstance(stmt, Assert | Print):
+        if isinstance(stmt, Assert | Print) and not reports:
             return False
         if isinstance(stmt, Alloc):
             types.append(stmt.element)

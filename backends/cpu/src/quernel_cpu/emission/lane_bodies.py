@@ -69,6 +69,7 @@ from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
 from quernel_cpu.emission.loops import num_trips
 from quernel_cpu.emission.mathematics import emit_math
+from quernel_cpu.emission.reports import cell, emit_print, emit_violation
 from quernel_cpu.emission.shapes import UNIFORM, Lanes, Layout, Shapes, combined
 from quernel_cpu.emission.subgroups import SubgroupEmitter
 from quernel_cpu.emission.text import Code, Unit
@@ -89,6 +90,7 @@ class LaneScope:
         arrays: array parameters, and the block's arrays.
         indices: thread indices and dimensions, as they lie.
         private: each thread's arrays.
+        diagnostics: the address of the diagnostics buffer.
         leave: the label at which the threads end.
     """
 
@@ -97,6 +99,7 @@ class LaneScope:
     indices: Mapping[tuple[IndexKind, int], Value]
     private: Mapping[str, PrivateArray]
     leave: str
+    diagnostics: str
 
 
 @attrs.define
@@ -273,7 +276,11 @@ class LaneBody:
                 self._atomic(stmt)
             case Subgroup():
                 self._subgroup(stmt)
-            case Call() | Barrier() | Assert() | Print():
+            case Assert():
+                self._assert(stmt)
+            case Print():
+                self._print(stmt)
+            case Call() | Barrier():
                 raise AssertionError(f"{type(stmt).__name__} was not refused")
             case _:
                 assert_never(stmt)
@@ -536,6 +543,53 @@ class LaneBody:
             results.append(code.value(f"load {vector}, ptr {old}"))
         if stmt.result is not None:
             self._assign(stmt, stmt.result, Value(Layout(Lanes.VECTOR, 0, True), tuple(results)))
+
+    def _assert(self, stmt: Assert) -> None:
+        """Where a lane that is on fails, the last one of its row reports."""
+        code, lanes = self._code, self._lanes
+        holds = lanes.vectors(self.value(stmt.condition), bool_)
+        failing = lanes.both(self._mask, lanes.complement(holds))
+        assert failing is not None
+        for row in lanes.rows_of(failing.layout):
+            fails, done = code.label("fails"), code.label("holds")
+            code.branch_if(lanes.any_lane(failing.part(row)), fails, done)
+            code.place(fails)
+            lane = self._memory.last_lane(failing.part(row))
+            values = tuple(self._reported(value, row, lane) for value in stmt.values)
+            emit_violation(self._unit, code, self._scope.diagnostics, stmt.site, self._global_id(row, lane), values)
+            code.place(done)
+
+    def _print(self, stmt: Print) -> None:
+        """One lane that is on after the other."""
+        code = self._code
+        for row in range(self._lanes.rows):
+            for lane in range(self._lanes.width):
+                done = code.label("printed")
+                if self._mask is not None:
+                    prints = code.label("print")
+                    mask = f"<{self._lanes.width} x i1> {self._mask.part(row)}"
+                    code.branch_if(code.value(f"extractelement {mask}, i64 {lane}"), prints, done)
+                    code.place(prints)
+                values = tuple(self._reported(value, row, str(lane)) for value in stmt.values)
+                place = self._global_id(row, str(lane))
+                emit_print(self._unit, code, self._scope.diagnostics, stmt.site, place, values)
+                code.place(done)
+
+    def _reported(self, expr: Expr, row: int, lane: str) -> str:
+        """One lane's value as a record keeps it."""
+        dtype = scalar(expr.type)
+        return cell(self._code, dtype, self._element(self.value(expr), dtype, row, lane))
+
+    def _global_id(self, row: int, lane: str) -> tuple[str, ...]:
+        indices = self._scope.indices
+        axes = sorted(axis for kind, axis in indices if kind is IndexKind.GLOBAL_ID)
+        return tuple(self._element(indices[IndexKind.GLOBAL_ID, axis], i64, row, lane) for axis in axes)
+
+    def _element(self, value: Value, dtype: DType, row: int, lane: str) -> str:
+        if value.layout.lanes is Lanes.UNIFORM:
+            return value.part(row)
+        vector = wide(register_type(dtype), self._lanes.width)
+        return self._code.value(f"extractelement {vector} {self._lanes.vectors(value, dtype).part(row)}, i64 {lane}")
 
     def _subgroup(self, stmt: Subgroup) -> None:
         values = tuple(self.value(operand) for operand in stmt.operands)

@@ -298,6 +298,7 @@ class SpmdSegments:
             indices=indices,
             private=private,
             leave=code.label("thread.end"),
+            diagnostics=segment.diagnostics,
         )
         mentioned = {*assigned_names(segment.body), *read_names(segment.body), *names}
         variables = tuple(variable for variable in segment.kernel.locals if variable.name in mentioned)
