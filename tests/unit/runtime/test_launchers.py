@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 from typing import Any
 
@@ -10,9 +11,10 @@ from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice, Variant
 
 import quernel as qn
 from quernel.capabilities import Limits
-from quernel.compiler.artifacts import SlotKind
+from quernel.compiler.artifacts import ArtifactHeader, SlotKind
 from quernel.errors import DeviceError, KernelTypeError, LaunchError, ValidationError
 from quernel.runtime.devices import Device
+from quernel.runtime.ready import _check_shared
 
 SCALE = 2
 
@@ -336,7 +338,7 @@ def test_error_about_a_launch_points_at_the_launch(how: str) -> None:
         "grid": lambda: (č, saxpy["8"]),
         "block": lambda: (č, saxpy.over(8, block=5000, device="reference")(1.0, x, y)),
     }
-    with pytest.raises(qn.errors.QuernelError) as caught:
+    with pytest.raises(qn.errors.QuernelError, match=re.escape(__file__)) as caught:
         launches[how]()
     error = caught.value
     assert error.where is not None
@@ -437,7 +439,7 @@ def test_checked_launch_in_the_interpreter_raises_at_the_line_of_the_kernel(monk
     launcher = saxpy.options(checked=True, device="reference").over(9)
     monkeypatch.setenv("QUERNEL_CHECKED", "1")
     for launch in (launcher, saxpy.over(9, device="reference")):
-        with pytest.raises(IndexError) as caught:
+        with pytest.raises(IndexError, match="index 8 is outside") as caught:
             launch(1.0, x, y)
         assert isinstance(caught.value, qn.errors.OutOfBoundsError)
         assert caught.value.where is not None
@@ -700,3 +702,11 @@ def test_interpreted_launch_by_variable_writes_numpy_arrays_in_place(monkeypatch
     saxpy.over(8).bind(1.0, x, y)()
     assert y.tolist() == (2 * x + 1).tolist()
     assert ran == ["reference", "reference"]
+
+
+def test_kernel_with_too_much_shared_memory_is_named_by_its_own_name(gpu: Device) -> None:
+    header = ArtifactHeader("entry_0", (), (), (1,), shared_bytes=1 << 20)
+    with pytest.raises(
+        ValidationError, match="kernel greedy takes 1048576 bytes of shared memory, fake:0 allows 49152"
+    ):
+        _check_shared("greedy", header, Limits(), gpu)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quernel.ir.nodes import Module
     from quernel.store import Environment
 
-__all__ = ["ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Signature"]
+__all__ = ["ANY_LAUNCH", "ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Signature"]
 
 VariantT = TypeVar("VariantT")
 VariantT_contra = TypeVar("VariantT_contra", contravariant=True)
@@ -51,6 +51,10 @@ class LaunchFacts:
     index32: bool
 
 
+ANY_LAUNCH = LaunchFacts(aligned16=False, contiguous=False, index32=False)
+"""Nothing is known: what holds for every launch."""
+
+
 class Compiler(Protocol[VariantT_contra, LoweredT_co]):
     """A lowering: IR to a backend's own representation, which prints as text."""
 
@@ -75,7 +79,10 @@ class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
 
     @abstractmethod
     def default_variant(self, signature: Signature) -> VariantT:
-        """The variant to compile ahead of time, when no launch has been seen. MUST be pure."""
+        """The likely variant: that of most launches, to compile ahead of time when none has been seen. MUST be pure.
+
+        It need not fit every launch; the target's `variant(ANY_LAUNCH)` does.
+        """
 
     @abstractmethod
     def lower(
@@ -140,7 +147,10 @@ class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
 
     @abstractmethod
     def variant(self, launch_facts: LaunchFacts) -> VariantT:
-        """The variant for a launch. MUST be pure; called without the lock, on a launcher miss."""
+        """The variant for a launch. MUST be pure; called without the lock, on a launcher miss.
+
+        Its code MUST be right for every launch of which those facts hold; so that for `ANY_LAUNCH` fits all launches.
+        """
 
     @abstractmethod
     def stored(self, id: ArtifactId[VariantT]) -> ArtifactT | None:  # noqa: A002

@@ -74,6 +74,8 @@ class _HostBytes:
 class DeviceArray:
     """An array on a device. Indexing gives views; nothing is copied but by the methods that say so.
 
+    Its attributes never change. It hashes by identity, and is compared by its elements only once they are on the host.
+
     Attributes:
         device: where it is.
         dtype: type of its elements.
@@ -94,6 +96,16 @@ class DeviceArray:
         "strides",
     )
 
+    _allocation: Allocation
+    _offset: int
+    device: Device
+    dtype: DType | StructType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    address: int
+    launch_kind: Any
+    """What the launch path knows of this array, worked out at its first launch."""
+
     def __init__(
         self,
         allocation: Allocation,
@@ -102,15 +114,29 @@ class DeviceArray:
         strides: tuple[int, ...],
         offset_bytes: int,
     ) -> None:
-        self._allocation = allocation
-        self._offset = offset_bytes
-        self.device = allocation.device
-        self.dtype = dtype
-        self.shape = shape
-        self.strides = strides
-        self.address = allocation.memory.address + offset_bytes
-        self.launch_kind: Any = None
-        """What the launch path knows of this array, worked out at its first launch."""
+        put = object.__setattr__
+        put(self, "_allocation", allocation)
+        put(self, "_offset", offset_bytes)
+        put(self, "device", allocation.device)
+        put(self, "dtype", dtype)
+        put(self, "shape", shape)
+        put(self, "strides", strides)
+        put(self, "address", allocation.memory.address + offset_bytes)
+        put(self, "launch_kind", None)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Launches trust these attributes; plain ones are read faster than properties.
+        raise AttributeError(f"{name!r} of a device array cannot be assigned; make a view, as a[2:5] or a.reshape(...)")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name!r} of a device array cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        if other is self:
+            return True
+        raise KernelTypeError("device arrays are not compared on the device", fix="compare a.numpy() == b.numpy()")
+
+    __hash__ = object.__hash__
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
@@ -296,6 +322,12 @@ class DeviceArray:
         result = self.device.empty(self.shape, self.dtype)
         result.copy_from(self)
         return result
+
+    def __copy__(self) -> DeviceArray:
+        return self.copy()
+
+    def __deepcopy__(self, memo: object) -> DeviceArray:
+        return self.copy()
 
     def astype(self, dtype: Any) -> DeviceArray:
         """A copy with elements of another type, by the language's cast rules."""

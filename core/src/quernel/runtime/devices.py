@@ -58,7 +58,7 @@ class Device:
         self.name = f"{self.info.backend}:{self.info.index}"
         self.is_host_accessible = operations.host_accessible
         self.interceptors: tuple[Interceptor, ...] = ()
-        self.reports: list[PendingReport] = []
+        self.reports: list[PendingReport] = []  # Never changed, only replaced, under the lock.
         self.is_closed = False
         self._closed_because = ""
         self._on_close = on_close
@@ -128,11 +128,10 @@ class Device:
         for length in lengths:
             nbytes *= length
         memory = self.operations.allocate(nbytes)
+        allocation = Allocation(self, memory, None)  # From here on it is given back, whatever follows.
         view = self.operations.host_view(memory)
-        host = np.frombuffer(view, np.uint8) if view is not None and len(view) else None
-        if view is not None and host is None:
-            host = np.empty(0, np.uint8)
-        allocation = Allocation(self, memory, host)
+        if view is not None:
+            allocation.host = np.frombuffer(view, np.uint8) if len(view) else np.empty(0, np.uint8)
         return DeviceArray(allocation, element, lengths, contiguous_strides(lengths, element.itemsize), 0)
 
     def zeros(self, shape: int | Sequence[int], dtype: Any = f64) -> DeviceArray:
@@ -205,14 +204,25 @@ class Device:
             self.show_reports(None, everywhere=True)
 
     def show_reports(self, stream: Any, *, everywhere: bool = False) -> None:
-        """Shows what finished launches have printed, in one stream or everywhere."""
+        """Shows what finished launches have printed, in one stream or everywhere.
+
+        Raises:
+            OutOfBoundsError, KernelAssertionError: the first violation found; all else is shown before.
+        """
         if not self.reports:
             return
         with self._lock:
             over = [report for report in self.reports if everywhere or report.stream is stream]
             self.reports = [report for report in self.reports if not (everywhere or report.stream is stream)]
-        for report in over:
-            report.finish()
+        if over:
+            from quernel.runtime.reports import finish_all
+
+            finish_all(over)
+
+    def keep_report(self, report: PendingReport) -> None:
+        """Shows, once somebody waits for it, what a launch that is not over prints."""
+        with self._lock:
+            self.reports = [*self.reports, report]
 
     def stream(self) -> Stream:
         """A new stream, whose work runs in order and beside that of other streams."""

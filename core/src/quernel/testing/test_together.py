@@ -11,6 +11,7 @@ import pytest
 import quernel as qn
 from quernel.errors import KernelSyntaxError, OutOfBoundsError, ValidationError
 from quernel.testing.fuzz.programs import kernel_of
+from quernel.testing.launching import on
 
 pytestmark = pytest.mark.quernel_needs("barriers", "f64")
 BLOCKS = (1, 2, 3, 7, 32, 33, 100, 256)
@@ -18,7 +19,7 @@ SHARED = (qn.bool, qn.i8, qn.u16, qn.i32, qn.i64, qn.u64, qn.f16, qn.bf16, qn.f3
 
 
 def launch(kernel: Any, device: Any, grid: Any, block: Any, *arguments: Any) -> None:
-    kernel.options(device=device)[grid, block](*arguments)
+    on(device, kernel)[grid, block](*arguments)
 
 
 # --- whole algorithms -------------------------------------------------------------------------------------------------
@@ -329,7 +330,7 @@ def test_what_needs_a_block_is_refused_over_an_extent_with_the_form_that_has_one
 ) -> None:
     kernel = kernel_of(f"@qn.kernel\ndef k(x):\n    {call}\n    x[0] = 1\n")
     with pytest.raises(KernelSyntaxError, match="needs blocks") as caught:
-        kernel.over(4, device=quernel_device)(np.ones(4))
+        on(quernel_device, kernel).over(4)(np.ones(4))
     assert "kernel[qn.cdiv(extent, block), block]" in caught.value.fix
 
 
@@ -375,10 +376,9 @@ def needs(dtype: Any) -> Any:
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_atomic_operation_takes_in_every_thread(quernel_device: Any, operation: str, dtype: Any, space: str) -> None:
     if dtype.is_float and operation.endswith(("_", "xor")):
+        kernel = kernel_of(f"@qn.kernel\ndef k(x, cell):\n    qn.atomic.{operation}(cell, 0, x[0])\n")
         with pytest.raises(qn.errors.KernelTypeError, match="bitwise atomics work on integers"):
-            kernel_of(f"@qn.kernel\ndef k(x, cell):\n    qn.atomic.{operation}(cell, 0, x[0])\n").over(
-                1, device=quernel_device
-            )(np.ones(1, dtype.numpy), np.ones(1, dtype.numpy))
+            on(quernel_device, kernel).over(1)(np.ones(1, dtype.numpy), np.ones(1, dtype.numpy))
         return
     start = 37
     if space == "global":
@@ -409,7 +409,7 @@ def test_an_atomic_difference_exchange_and_compare_and_swap(quernel_device: Any,
         "    old[3] = qn.atomic.cas(x, 3, 30, 5)\n"
     )
     x, old = np.array([10, 20, 30, 40], dtype.numpy), np.zeros(4, dtype.numpy)
-    kernel.over(1, device=quernel_device)(x, old)
+    on(quernel_device, kernel).over(1)(x, old)
     assert old.tolist() == [10, 20, 30, 40]
     assert x.tolist() == [7, 4, 5, 40]
 
@@ -423,7 +423,7 @@ def takes_tickets(cell, tickets):
 def test_an_atomic_operation_returns_the_old_value_to_each_of_many_threads(quernel_device: Any, dtype: Any) -> None:
     count = 16_384
     cell, tickets = np.zeros(1, dtype.numpy), np.zeros(count, dtype.numpy)
-    takes_tickets.over(count, device=quernel_device)(cell, tickets)
+    on(quernel_device, takes_tickets).over(count)(cell, tickets)
     assert cell.tolist() == [count]
     assert np.array_equal(np.sort(tickets), np.arange(count))
 
@@ -431,7 +431,7 @@ def test_an_atomic_operation_returns_the_old_value_to_each_of_many_threads(quern
 def test_an_atomic_operation_takes_indices_of_several_axes(quernel_device: Any) -> None:
     kernel = kernel_of("@qn.kernel\ndef k(x):\n    i = qn.global_id()\n    qn.atomic.max(x, (i % 2, 1), i)\n")
     x = np.zeros((2, 3), np.int32)
-    kernel.over(9, device=quernel_device)(x[:, ::-1])
+    on(quernel_device, kernel).over(9)(x[:, ::-1])
     assert x.tolist() == [[0, 8, 0], [0, 7, 0]]
 
 
@@ -504,6 +504,116 @@ def test_a_block_of_two_axes_is_one_block(quernel_device: Any) -> None:
     for i in (0, 3):
         for j in (0, 4):
             assert (out[i : i + 3, j : j + 4] == x[i : i + 3, j : j + 4].sum()).all()
+
+
+CONTROL = {
+    "branches": "if n > 2:\n    out[i] = qn.block.sum(x[i])\nelse:\n    out[i] = qn.block.max(x[i] * 2)",
+    "a chain of branches": (
+        "if n == 0:\n    r = qn.block.min(x[i])\nelif qn.block.any(x[i] == 9):\n    r = 1\n"
+        "elif qn.block.all(x[i] > n):\n    r = qn.block.max(x[i])\nelse:\n    r = -qn.block.sum(x[i])\nout[i] = r"
+    ),
+    "a conditional": "out[i] = qn.block.sum(x[i]) if n > 2 else qn.block.min(x[i]) - qn.block.max(x[i])",
+    "a short circuit": (
+        "r = 0\nif n > 2 and qn.block.any(x[i] > 7):\n    r = 1\nelif n < 2 or qn.block.all(x[i] > 0):\n"
+        "    r = 2\nout[i] = r"
+    ),
+    "a loop": "r = 0\nfor k in range(n):\n    r += qn.block.sum(x[i] * k)\nout[i] = r",
+    "the range of a loop": (
+        "r = 0\nfor k in range(qn.block.max(x[i]) - n):\n    r += k * qn.block.min(x[i])\nout[i] = r"
+    ),
+    "an unrolled loop": "r = 0\nfor k in qn.unroll(range(3)):\n    r += qn.block.max(x[i] * (k - 1))\nout[i] = r",
+    "the condition of a while": (
+        "v = x[i]\nr = 0\nwhile qn.block.any(v > n):\n    v = v // 2\n    r += 1\nout[i] = r * 100 + v"
+    ),
+    "a break and an else": (
+        "r = 0\nfor k in range(9):\n    if qn.block.sum(x[i] + k) > 40:\n        break\n    r += k\n"
+        "else:\n    r = -qn.block.sum(x[i])\nout[i] = r"
+    ),
+    "a continue": (
+        "r = 0\nfor k in range(6):\n    if qn.block.max(x[i] + k) % 2 == 0:\n        continue\n"
+        "    r += qn.block.scan(x[i] + k)\nout[i] = r"
+    ),
+    "an early return": "if qn.block.max(x[i]) > 7:\n    out[i] = 1\n    return\nout[i] = qn.block.scan(x[i])",
+    "loops in loops": (
+        "r = 0\nfor k in range(3):\n    v = x[i] + k\n    while qn.block.max(v) > n:\n"
+        "        v = v - qn.block.max(v) // 2 - 1\n"
+        "        if qn.block.all(v < 0):\n            break\n        r += qn.block.sum(v)\nout[i] = r"
+    ),
+    "collectives of collectives": (
+        "out[i] = qn.block.sum(qn.block.max(x[i]) + x[i]) + qn.block.scan(qn.block.scan(x[i]))"
+    ),
+    "device functions": (
+        "out[i] = picked(x[i], n) + picked(x[i] * 2, n + 1)",
+        "def picked(v, n):\n    if qn.block.any(v > 12):\n        return qn.block.sum(v)\n    for k in range(n):\n"
+        "        if qn.block.max(v + k) > 6:\n            return k + qn.block.min(v)\n    return -1\n",
+    ),
+}
+
+
+class OneBlock:
+    """`qn` for one block whose threads are the elements of an array; control does not differ between them."""
+
+    class block:
+        sum = staticmethod(lambda v: int(v.sum()))
+        min = staticmethod(lambda v: int(v.min()))
+        max = staticmethod(lambda v: int(v.max()))
+        any = staticmethod(lambda v: bool(v.any()))
+        all = staticmethod(lambda v: bool(v.all()))
+        scan = staticmethod(np.cumsum)
+
+    unroll = staticmethod(lambda values: values)
+
+
+def expected_of(body: str, function: str, x: Any, block: int, n: int) -> list[int]:
+    """What the threads of all blocks write, by NumPy."""
+    names: dict[str, Any] = {"qn": OneBlock}
+    exec(function + "def run(x, out, i, n):\n" + "".join(f"    {line}\n" for line in body.splitlines()), names)
+    out = np.full(len(x), -99)
+    for first in range(0, len(x), block):
+        names["run"](x, out, np.arange(first, first + block), n)
+    result: list[int] = out.tolist()
+    return result
+
+
+@pytest.mark.parametrize("is_checked", [False, pytest.param(True, marks=pytest.mark.quernel_needs("checked"))])
+@pytest.mark.parametrize("name", CONTROL)
+def test_collectives_may_stand_in_every_form_of_control(quernel_device: Any, name: str, is_checked: bool) -> None:
+    known = CONTROL[name]
+    body, function = (known, "") if isinstance(known, str) else known
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    helper = f"@qn.func\n{function}\n" if function else ""
+    kernel = kernel_of(f"{helper}@qn.kernel\ndef k(x, out, n: int):\n    i = qn.global_id()\n{lines}")
+    kernel = kernel.options(checked=is_checked)
+    for block, top in ((1, 10), (7, 4), (7, 10)):
+        x = np.random.default_rng(block * top).integers(0, top, 3 * block)
+        for n in (0, 2, 5):
+            out = np.full(len(x), -99)
+            launch(kernel, quernel_device, 3, block, x, out, n)
+            assert out.tolist() == expected_of(body, function, x, block, n)
+
+
+@pytest.mark.parametrize("value", ["sum(x[i])", "min(x[i])", "max(x[i])", "any(x[i] > 0)", "all(x[i] > 0)"])
+def test_the_whole_block_agrees_on_a_collective(quernel_device: Any, value: str) -> None:
+    kernel = kernel_of(
+        "@qn.kernel\ndef k(x, out):\n    i = qn.global_id()\n    tile = qn.shared(4, qn.i64)\n    tile[i] = i\n"
+        f"    if qn.block.{value} > 0:\n        qn.barrier()\n        out[i] = tile[3 - i]\n"
+    )
+    for given, wanted in ((1, [3, 2, 1, 0]), (0, [-1] * 4)):
+        out = np.full(4, -1)
+        launch(kernel, quernel_device, 1, 4, np.full(4, given), out)
+        assert out.tolist() == wanted
+
+
+def test_a_barrier_that_a_scan_decides_is_refused_with_its_chain(quernel_device: Any) -> None:
+    kernel = kernel_of(
+        "@qn.kernel\ndef k(x):\n    i = qn.global_id()\n    before = qn.block.scan(x[i])\n"
+        "    if before > 2:\n        qn.barrier()\n"
+    )
+    with pytest.raises(KernelSyntaxError, match="a barrier is reached by some threads") as caught:
+        launch(kernel, quernel_device, 1, 4, np.ones(4))
+    assert caught.value.where.line == 6
+    assert ":5" in caught.value.chain[0]
+    assert any(":4" in line for line in caught.value.chain[1:])
 
 
 # --- shared memory of device functions --------------------------------------------------------------------------------
