@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import linecache
 import math
 import os
@@ -662,6 +663,34 @@ def test_a_file_that_changed_after_its_import_is_refused(device: Any, tmp_path: 
     os.utime(path, (1, 1))
     with pytest.raises(KernelSyntaxError, match="changed"):
         module.k.over(1, device=device)(np.zeros(1))
+
+
+@qn.kernel
+def first_of_two(x):
+    i = qn.global_id()
+    x[i] = x[i] * 2 + 1
+
+
+@qn.kernel
+def second_of_two(x):
+    i = qn.global_id()
+    x[i] = x[i] * 2 + 1
+
+
+def test_two_kernels_of_equal_ir_are_one_artifact_and_two_records(device: Any, tmp_path: Path) -> None:
+    if not device.operations.target.persists:
+        pytest.skip("needs a backend that keeps artifacts")
+    with qn.environment(tmp_path):
+        x = np.ones(2)
+        first_of_two.over(2, device=device)(x)
+        second_of_two.over(2, device=device)(x)
+        lines = [line for file in (tmp_path / "records").iterdir() for line in file.read_text().splitlines()]
+    records = [record for record in map(json.loads, lines) if record.get("record") == "compilation"]
+    assert x.tolist() == [7.0, 7.0]
+    assert [(record["kernel"], record["outcome"]) for record in records] == [
+        ("first_of_two", "compiled"),
+        ("second_of_two", "rekeyed"),
+    ]
 
 
 # --- several processes ------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ must agree.
 
 from __future__ import annotations
 
+import linecache
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -437,20 +439,38 @@ def test_the_right_side_of_and_and_or_runs_only_when_it_decides(device: Any) -> 
     assert out.tolist() == [1 + 2 + 1 + 10, 2 + 20]
 
 
-@qn.kernel
-def long_sum(x, out):
-    i = qn.global_id()
-    out[i] = (
-        x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i]
-        + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i]
-        + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i] + x[i]
-    )  # fmt: skip
+def written(body: str) -> Any:
+    """A kernel `k(x, out)` of a generated body, found as a notebook cell is."""
+    text = f"@qn.kernel\ndef k(x, out):\n    i = qn.global_id()\n{body}"
+    name = f"<generated {zlib.crc32(text.encode())}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"qn": qn}
+    exec(compile(text, name, "exec"), namespace)
+    return namespace["k"]
 
 
-def test_long_sums_are_sums(device: Any) -> None:
+def test_a_sum_of_a_thousand_terms_is_a_sum(device: Any) -> None:
     out = np.zeros(2)
-    long_sum.over(2, device=device)(np.array([1.0, 0.5]), out)
-    assert out.tolist() == [48.0, 24.0]
+    written("    out[i] = " + " + ".join(["x[i]"] * 1000) + "\n").over(2, device=device)(np.array([1.0, 0.5]), out)
+    assert out.tolist() == [1000.0, 500.0]
+
+
+@pytest.mark.parametrize("condition", ["x[i] == {}.0", "i == {} and x[i] == {}.0"], ids=["plain", "short-circuit"])
+def test_a_chain_of_hundreds_of_branches_takes_one(device: Any, condition: str) -> None:
+    branches = [
+        f"    {'if' if n == 0 else 'elif'} {condition.format(n, n)}:\n        out[i] = {n}.5\n" for n in range(200)
+    ]
+    out = np.zeros(210)
+    kernel = written("".join(branches) + "    else:\n        out[i] = -1.0\n")
+    kernel.over(210, device=device)(np.arange(210.0), out)
+    assert out.tolist() == [n + 0.5 for n in range(200)] + [-1.0] * 10
+
+
+def test_blocks_nested_ninety_deep_run(device: Any) -> None:
+    body = "".join("    " * (n + 1) + f"if x[i] > {n}.0:\n" for n in range(90)) + "    " * 91 + "out[i] = 1.0\n"
+    out = np.zeros(100)
+    written(body).over(100, device=device)(np.arange(100.0), out)
+    assert out.tolist() == [0.0] * 90 + [1.0] * 10
 
 
 @qn.kernel
@@ -482,3 +502,115 @@ def test_a_whole_kernel_agrees_with_python(device: Any) -> None:
                 n += 1
             expected[y, x] = n
     assert np.array_equal(out, expected)
+
+
+@qn.kernel
+def uses_dtype(x, out):
+    i = qn.global_id()
+    acc = x.dtype(0)
+    for k in range(3):
+        acc += x[i] + k
+    out[i] = acc
+
+
+@pytest.mark.parametrize("dtype", [qn.f32, qn.f64, qn.i32, qn.u32], ids=str)
+def test_the_dtype_of_an_array_is_a_cast(device: Any, dtype: Any) -> None:
+    x = np.array([1, 2, 250], dtype.numpy)
+    out = np.zeros(3, dtype.numpy)
+    uses_dtype.over(3, device=device)(x, out)
+    assert out.tolist() == [6, 9, 753]
+
+
+@qn.kernel
+def ranges_of_typed_bounds(starts, stops, out):
+    i = qn.global_id()
+    total = 0
+    for k in range(starts[i], stops[i]):
+        total += k + 100
+    out[i] = total
+
+
+@pytest.mark.parametrize("dtype", [qn.i8, qn.i32, qn.u32, qn.i64], ids=str)
+def test_ranges_take_bounds_of_any_integer_type(device: Any, dtype: Any) -> None:
+    starts, stops = [0, 3, 5, 2, 100], [4, 3, 1, 9, 104]
+    out = np.zeros(5, np.int64)
+    ranges_of_typed_bounds.over(5, device=device)(np.array(starts, dtype.numpy), np.array(stops, dtype.numpy), out)
+    assert out.tolist() == [sum(k + 100 for k in range(a, b)) for a, b in zip(starts, stops, strict=True)]
+
+
+@qn.kernel
+def ranges_at_the_edge(out):
+    i = qn.global_id()
+    count = 0
+    last = 0
+    for k in range(9223372036854775800, 9223372036854775807, 3):
+        count += 1
+        last = k
+    for k in range(-9223372036854775800, -9223372036854775807, -3):
+        count += 10
+        last = k
+    out[i] = count
+    out[i + 1] = last
+
+
+def test_a_range_up_to_the_last_integers_ends(device: Any) -> None:
+    out = np.zeros(2, np.int64)
+    ranges_at_the_edge.over(1, device=device)(out)
+    assert out.tolist() == [33, -9223372036854775806]
+
+
+@qn.kernel
+def weak_parameter(x, out, a, n: int):
+    i = qn.global_id()
+    out[i] = x[i] * a + n
+
+
+@pytest.mark.parametrize("dtype", [qn.f32, qn.f64, qn.i32], ids=str)
+def test_a_number_takes_the_type_of_what_it_meets(device: Any, dtype: Any) -> None:
+    x = np.array([1, 3, 16777217], dtype.numpy)
+    out = np.zeros(3)
+    weak_parameter.options(contract=False).over(3, device=device)(x, out, 3, 1)
+    assert np.array_equal(out, (x * dtype.numpy.type(3) + dtype.numpy.type(1)).astype(np.float64))
+
+
+def test_a_number_that_does_not_fit_what_it_meets_is_refused(device: Any) -> None:
+    x = np.array([1], np.int32)
+    with pytest.raises(qn.errors.KernelTypeError, match="2147483648"):
+        weak_parameter.over(1, device=device)(x, np.zeros(1), 2**31, 1)
+
+
+SCALE = np.float32(0.1)
+LIMIT = 5
+
+
+class Settings:
+    step = 4
+
+
+@qn.kernel
+def captures(x, out):
+    i = qn.global_id()
+    out[i] = x[i] * SCALE + Settings.step + LIMIT + qn.cdiv(7, 2)
+
+
+def test_captured_values_are_constants(device: Any) -> None:
+    x, out = np.array([1.0, 2.0], np.float32), np.zeros(2)
+    captures.options(contract=False).over(2, device=device)(x, out)
+    expected = x * SCALE + np.float32(4) + np.float32(5) + np.float32(4)
+    assert np.array_equal(out, expected.astype(np.float64))
+
+
+@qn.kernel
+def walks_beside(x, out):
+    i = qn.global_id()
+    n = len(x)
+    left = x[i - 1] if i > 0 else x[n - 1]
+    right = x[(i + 1) % n]
+    out[i] = left - right
+
+
+def test_index_arithmetic_stays_in_range(device: Any) -> None:
+    x = np.arange(9, dtype=np.int16) ** 2
+    out = np.zeros(9, np.int32)
+    walks_beside.over(9, device=device)(x, out)
+    assert out.tolist() == (np.roll(x, 1) - np.roll(x, -1)).tolist()

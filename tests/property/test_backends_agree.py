@@ -138,8 +138,8 @@ class Writer:
         kind = self.pick("same", "same", "literal", "narrower")
         if kind == "literal":
             if dtype in FLOATS:
-                return str(self.pick("0.5", "2", "3.0", "(-1.25)", "1e-3", "7"))
-            return f"({self.literal(dtype)})"
+                return str(self.pick("0.5", "2", "3.0", "(-1.25)", "1e-3", "7", "ratio", "count"))
+            return str(self.pick("count", f"({self.literal(dtype)})", f"({self.literal(dtype)})"))
         if kind == "narrower":
             if dtype in FLOATS:
                 narrower = (*SMALL, *WIDE, *((qn.f32,) if dtype is qn.f64 else ()))
@@ -319,6 +319,15 @@ def stepped(x, y):
 """
 
 
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "whole": lambda base: base[: len(base) // 2],
+    "shifted": lambda base: base[1 : len(base) // 2 + 1],
+    "stepped": lambda base: base[::2],
+    "reversed": lambda base: base[::-2],
+}
+"""Half of an array's elements, in one of the ways in which they can lie in memory."""
+
+
 @attrs.frozen
 class Program:
     """A random kernel: its text, its arrays' types, and how it is launched."""
@@ -328,6 +337,7 @@ class Program:
     length: int
     block: int
     contract: bool
+    views: tuple[str, ...]
 
 
 @st.composite
@@ -336,14 +346,15 @@ def programs(draw: Any) -> Program:
     arrays = {name: draw(st.sampled_from((qn.bool, *NUMBERS))) for name in ("a", "b", "c")}
     arrays |= {name: draw(st.sampled_from((qn.bool, *NUMBERS))) for name in ("out0", "out1")}
     writer = Writer(draw, arrays, length)
-    writer.write(0, f"def k({', '.join(arrays)}):")
+    writer.write(0, f"def k({', '.join(arrays)}, count: int, ratio: float):")
     writer.write(1, "i = qn.global_id()")
     scope = Scope([], ["i"])
     writer.block(1, scope, 2, in_loop=False)
     for name in ("out0", "out1"):
         writer.write(1, f"{name}[i] = {writer.of(arrays[name], scope, 3)}")
     text = PROLOGUE + "\n".join(writer.lines) + "\n"
-    return Program(text, arrays, length, draw(st.sampled_from((1, 4, 16, 256))), draw(st.booleans()))
+    views = tuple(draw(st.sampled_from(tuple(VIEWS))) for _ in arrays)
+    return Program(text, arrays, length, draw(st.sampled_from((1, 4, 16, 256))), draw(st.booleans()), views)
 
 
 numbers_of_kernels = itertools.count()
@@ -400,11 +411,13 @@ def test_random_kernels_give_the_same_bits_as_the_interpreter(backend: str, prog
     note(program.text)
     kernel = kernel_of(program.text).options(contract=program.contract)
     rng = np.random.default_rng(seed)
-    given_arrays = {name: values_of(dtype, program.length, rng) for name, dtype in program.arrays.items()}
+    given_arrays = {name: values_of(dtype, 2 * program.length, rng) for name, dtype in program.arrays.items()}
+    count, ratio = int(rng.integers(0, 100)), float(rng.normal(0, 3))
     results = []
     for name in ("reference", backend):
         arrays = {key: value.copy() for key, value in given_arrays.items()}
-        kernel.over(program.length, block=program.block, device=name)(**arrays)
+        lent = {key: VIEWS[view](arrays[key]) for key, view in zip(arrays, program.views, strict=True)}
+        kernel.over(program.length, block=program.block, device=name)(**lent, count=count, ratio=ratio)
         results.append(arrays)
     expected, actual = results
     for name in program.arrays:

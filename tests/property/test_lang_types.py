@@ -81,7 +81,7 @@ def _values(dtype: DType) -> st.SearchStrategy[int]:
     )
 
 
-def _applied(symbol: str, a: DType, b: DType, pairs: list[tuple[int, int]], out: DType) -> list[Any]:
+def _applied(symbol: str, a: DType, b: DType, pairs: list[tuple[Any, Any]], out: DType) -> list[Any]:
     left = np.array([pair[0] for pair in pairs], a.numpy)
     right = np.array([pair[1] for pair in pairs], b.numpy)
     result = np.zeros(len(pairs), out.numpy)
@@ -99,7 +99,7 @@ ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "|": operator.or_,
     "^": operator.xor,
 }
-COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -152,6 +152,25 @@ def test_comparison_with_a_constant_is_mathematical(dtype: DType, known: int, sy
     )
 
     assert out.tolist() == [COMPARISONS[symbol](value, known), COMPARISONS[symbol](known, value)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(INTEGERS), st.sampled_from(["f32", "f64"]), st.sampled_from(sorted(COMPARISONS)), st.data())
+def test_comparison_of_integers_with_floats_is_mathematical(
+    dtype: DType, name: str, symbol: str, data: st.DataObject
+) -> None:
+    width = 32 if name == "f32" else 64
+    value = data.draw(_values(dtype))
+    near = float(BY_NAME[name](value))
+    number = data.draw(st.sampled_from([near, near + 0.5, -near]) | st.floats(width=width))
+    number = float(BY_NAME[name](number))
+
+    assert _applied(symbol, dtype, BY_NAME[name], [(value, number)], BY_NAME["bool"]) == [
+        COMPARISONS[symbol](value, number)
+    ]
+    assert _applied(symbol, BY_NAME[name], dtype, [(number, value)], BY_NAME["bool"]) == [
+        COMPARISONS[symbol](number, value)
+    ]
 
 
 @settings(max_examples=100, deadline=None)

@@ -160,32 +160,34 @@ def _bitcast(x: Any, dtype: Any) -> Any:
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
-    from fractions import Fraction  # a warm start does without it
-
-    result = np.result_type(*(x if isinstance(x, np.generic) else float(x) for x in (a, b, c)))
-    narrow = any(isinstance(x, np.generic) for x in (a, b, c)) and result != np.float64
-    x, y, z = float(a), float(b), float(c)
-    if (
-        not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z))
-        or x * y == 0
-        or Fraction(x) * Fraction(y) == -Fraction(z)
-    ):
-        value = x * y + z
-        return result.type(value) if narrow else _like(result.type(0) if result.kind == "f" else 0.0, value)
-    exact = Fraction(x) * Fraction(y) + Fraction(z)
-    try:
-        value = float(exact)
-    except OverflowError:
-        value = math.inf if exact > 0 else -math.inf
-    if not narrow:
+    """Exact by rational arithmetic, then rounded once to the widest type among the operands."""
+    typed = [x.dtype for x in (a, b, c) if isinstance(x, np.floating)]
+    dtype = np.result_type(*typed) if typed else np.dtype(np.float64)
+    value = _fused(float(a), float(b), float(c), is_odd=dtype != np.float64)
+    if not typed:
         return value
-    if math.isfinite(value) and Fraction(value) != exact:
-        # Rounding twice is rounding once where the first result is made odd.
-        toward_zero = value if abs(Fraction(value)) < abs(exact) else math.nextafter(value, 0.0)
-        away = math.nextafter(toward_zero, math.copysign(math.inf, value))
-        value = toward_zero if math.frexp(toward_zero)[0] * 2**53 % 2 else away
     with np.errstate(over="ignore"):
-        return result.type(value)
+        return dtype.type(value)
+
+
+def _fused(a: float, b: float, c: float, *, is_odd: bool) -> float:
+    """`a * b + c` rounded to nearest; or, inexact, to odd, so that rounding it again to a narrower type is right."""
+    from fractions import Fraction
+
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return a * b + c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return a * b + c if a * b == 0 else 0.0
+    try:
+        nearest = float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+    if not is_odd or Fraction(nearest) == exact:
+        return nearest
+    toward_zero = nearest if abs(Fraction(nearest)) < abs(exact) else math.nextafter(nearest, 0.0)
+    is_already_odd = int(math.frexp(toward_zero)[0] * 2**53) % 2 == 1
+    return toward_zero if is_already_odd else math.nextafter(toward_zero, math.copysign(math.inf, nearest))
 
 
 def _rsqrt(x: Any) -> Any:

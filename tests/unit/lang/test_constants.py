@@ -40,6 +40,7 @@ CONFIG.SIZE = 7  # type: ignore[attr-defined]
         ("NUMPY", 2.5),
         ("Level.LOW", 3.0),
         ("Level.LOW + 1", 4.0),
+        ("Level.LOW.value", 3.0),
         ("Mode.FAST.value", 2.0),
         ("MODULE.SIZE", 7.0),
         ("Settings.width", 5.0),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from tests.unit.lang.kernels import FLOAT, INT, array, kernel_of, lowered, refusal, run
@@ -362,3 +364,22 @@ def test_block_function_in_a_device_function_is_refused_in_an_over_launch_with_t
     assert error.fix == "launch with a grid: `kernel[qn.cdiv(extent, block), block]`"
     assert error.chain == (f"in lane(), called at {error.where.file}:5:12",)
     assert "in lane(), called at" in error.msg
+
+
+def test_calls_that_nest_too_deep_for_python_are_refused() -> None:
+    functions = "".join(f"@qn.func\ndef f{number}(x):\n    return f{number + 1}(x)\n" for number in range(300))
+    text = f"{functions}@qn.func\ndef f300(x):\n    return x\ndef kernel(x):\n    x[0] = f0(x[0])\n"
+
+    error = refusal(text)
+
+    assert isinstance(error, KernelSyntaxError)
+    assert error.what == "the calls in `kernel` nest too deep"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs the type parameters of Python 3.12")
+def test_type_parameters_are_not_supported_yet() -> None:
+    error = refusal("@qn.func\ndef f[T](x: T) -> T:\n    return x\ndef kernel(x):\n    x[0] = f(x[0])\n")
+
+    assert error.what == "the type variable `T`: generics by name are not supported yet"
+    assert error.where is not None
+    assert (error.where.line, error.where.column) == (2, 6)

@@ -128,6 +128,12 @@ class ScriptedDevice(DeviceOperations[Artifact]):
         data = self.live[source.handle][offset_bytes : offset_bytes + target.nbytes]
         target[:] = np.frombuffer(bytes(data), np.uint8)
 
+    def copy(
+        self, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int, stream: Any
+    ) -> None:
+        for index in range(nbytes):  # as a device may: overlapping ranges come out wrong
+            self.live[target.handle][target_offset + index] = self.live[source.handle][source_offset + index]
+
     def launch(
         self, loaded: Artifact, header: ArtifactHeader, geometry: Geometry, arguments: bytes, stream: Any
     ) -> None:

@@ -9,6 +9,7 @@ from quernel.errors import LaunchError
 from quernel.geometry import normalize_block
 from quernel.runtime.devices import Device
 from quernel.runtime.directory import directory
+from quernel.runtime.launch_sites import locate
 from quernel.runtime.launchables import Launchable
 from quernel.runtime.launchers import Launcher
 from quernel.runtime.layouts import extent_layout, grid_layout
@@ -21,17 +22,25 @@ connect()
 
 def over(kernel: Launchable, extent: Any, block: Any, device: Any, stream: Stream | None) -> Launcher:
     """The launcher over an extent. On the launch path."""
-    shape = kernel.block if block is None else normalize_block(block)
-    geometry, facts = extent_layout(extent, shape)
-    return Launcher(kernel, geometry, facts, _device(kernel, device), stream)
+    try:
+        shape = kernel.block if block is None else normalize_block(block)
+        geometry, facts = extent_layout(extent, shape)
+        return Launcher(kernel, geometry, facts, _device(kernel, device), stream)
+    except LaunchError as error:
+        locate(error, 2)
+        raise
 
 
 def on_grid(kernel: Launchable, key: Any) -> Launcher:
     """The launcher of `kernel[key]`. On the launch path."""
-    grid, block, stream = _split(key)
-    shape = kernel.block if block is None else normalize_block(block)
-    geometry, facts = grid_layout(grid, shape)
-    return Launcher(kernel, geometry, facts, _device(kernel, None), stream)
+    try:
+        grid, block, stream = _split(key)
+        shape = kernel.block if block is None else normalize_block(block)
+        geometry, facts = grid_layout(grid, shape)
+        return Launcher(kernel, geometry, facts, _device(kernel, None), stream)
+    except LaunchError as error:
+        locate(error, 2)
+        raise
 
 
 def _device(kernel: Launchable, device: Any) -> Device | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+import attrs
+
 from quernel.dtypes import DType
 from quernel.ir import nodes
 from quernel.lang.constants import constant
@@ -81,7 +83,8 @@ def either(
             otherwise=lowering.expr(b, node),
             loc=loc,
         )
-        return lowering.made(type_, expr, node, test, a, b)
+        chosen = lowering.made(type_, expr, node, test, a, b)
+        return attrs.evolve(chosen, origins=then.origins | other.origins)
     name = lowering.scope.temporary(type_.dtype)
     bodies = []
     for value, body in ((then, then_body), (other, other_body)):
@@ -90,4 +93,5 @@ def either(
             assignment.append(nodes.Assign(name=name, value=lowering.expr(converted, node), loc=loc))
         bodies.append((*body, *assignment))
     lowering.emit(nodes.If(condition=lowering.expr(test, node), then=bodies[0], otherwise=bodies[1], loc=loc))
-    return Scalar(type_, nodes.Local(name=name, type=type_.dtype, loc=loc))
+    local = nodes.Local(name=name, type=type_.dtype, loc=loc)
+    return Scalar(type_, local, origins=then.origins | other.origins)

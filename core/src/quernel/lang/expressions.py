@@ -10,12 +10,13 @@ from quernel.dtypes import ScalarType, dtype_of
 from quernel.ir import nodes
 from quernel.lang.calls import call
 from quernel.lang.choices import Thunk, either, short_circuit
+from quernel.lang.comparisons import compare
 from quernel.lang.constants import compare_constants, constant
 from quernel.lang.conversions import as_scalar, shortened, truth
 from quernel.lang.elements import Element, element_at, load, written_indices
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import attribute, captured, find_name
-from quernel.lang.operators import binary, compare, unary
+from quernel.lang.operators import binary, unary
 from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
 
 __all__ = ["condition", "element", "evaluate", "evaluate_operands", "evaluate_statement_call", "scalar"]
@@ -158,10 +159,18 @@ def _attribute(lowering: FunctionLowering, node: ast.Attribute) -> Value:
             return attribute(lowering.refuse, node, owner, node.attr)
         case Scalar() if node.attr == "dtype" and not owner.weak:
             return ObjectValue(owner.dtype)
+        case Scalar() if node.attr == "value" and owner.constant is not None and _is_captured(lowering, node.value):
+            return owner  # The number of an `IntEnum` member.
         case _:
             raise lowering.refuse.type(
                 node, f"{describe(owner)} has no attribute `{node.attr}` in a kernel", "write it as an expression"
             )
+
+
+def _is_captured(lowering: FunctionLowering, node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and not lowering.scope.is_local(node.id)
 
 
 def _array_attribute(lowering: FunctionLowering, node: ast.Attribute, array: ArrayValue) -> Value:

@@ -73,8 +73,13 @@ class KernelUnit:
             type_ = parameter_types[argument.arg]
             values[argument.arg] = parameter_value(refuse, argument, type_)
             params.append((argument, type_))
-        with self._entered(function):
-            lowered = lower_function(self, function, refuse, values, is_kernel=True)
+        try:
+            with self._entered(function):
+                lowered = lower_function(self, function, refuse, values, is_kernel=True)
+        except RecursionError:
+            raise refuse.syntax(
+                source.definition, f"the calls in `{name}` nest too deep", "let functions call fewer functions in turn"
+            ) from None
         kernel = Kernel(
             name=name,
             form=self.form,

@@ -1,21 +1,21 @@
-"""Operators on scalars: arithmetic by the promotion rules, comparison by mathematical value."""
+"""Operators on scalars, by the promotion rules."""
 
 from __future__ import annotations
 
 import ast
 from typing import Final
 
-from quernel.dtypes import DType, ScalarType, bool_, f64, i32, i64, u64
+from quernel.dtypes import DType, ScalarType, bool_, f64, u64
 from quernel.ir import nodes
-from quernel.ir.nodes import BinaryOp, CompareOp, MathFunction, UnaryOp
+from quernel.ir.nodes import BinaryOp, MathFunction, UnaryOp
 from quernel.lang import promotion
-from quernel.lang.constants import compare_constants, constant, converted, fold, literal
+from quernel.lang.constants import constant, converted, fold, literal
 from quernel.lang.conversions import cast, meeting, truth
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.refusals import Node
 from quernel.lang.values import Number, Scalar, named
 
-__all__ = ["SYMBOLS", "binary", "common_type", "compare", "power", "unary"]
+__all__ = ["SYMBOLS", "binary", "common_type", "power", "unary"]
 
 SYMBOLS: Final[dict[type[ast.operator], str]] = {
     ast.Add: "+",
@@ -47,16 +47,6 @@ _BITWISE: Final[dict[type[ast.operator], BinaryOp]] = {
     ast.BitXor: BinaryOp.XOR,
 }
 _SHIFT: Final[dict[type[ast.operator], BinaryOp]] = {ast.LShift: BinaryOp.SHL, ast.RShift: BinaryOp.SHR}
-_COMPARE: Final[dict[type[ast.cmpop], CompareOp]] = {
-    ast.Eq: CompareOp.EQ,
-    ast.NotEq: CompareOp.NE,
-    ast.Lt: CompareOp.LT,
-    ast.LtE: CompareOp.LE,
-    ast.Gt: CompareOp.GT,
-    ast.GtE: CompareOp.GE,
-}
-_HOLDS_FOR_LESS: Final = frozenset({CompareOp.NE, CompareOp.LT, CompareOp.LE})
-_HOLDS_FOR_GREATER: Final = frozenset({CompareOp.NE, CompareOp.GT, CompareOp.GE})
 
 
 def common_type(lowering: FunctionLowering, left: Scalar, right: Scalar, node: Node) -> ScalarType:
@@ -267,79 +257,3 @@ def _negated(lowering: FunctionLowering, value: Scalar, node: Node) -> Scalar:
         return constant(not value.constant)
     expr = nodes.Unary(op=UnaryOp.NOT, operand=lowering.expr(value, node), loc=lowering.where(node))
     return lowering.made(ScalarType(bool_), expr, node, value)
-
-
-# --- comparison -------------------------------------------------------------------------------------------------------
-
-
-def compare(lowering: FunctionLowering, op: type[ast.cmpop], left: Scalar, right: Scalar, node: Node) -> Scalar:
-    """`left op right` by mathematical value; never refused.
-
-    A weak float takes the float type that it meets. Integers of up to 16 bits compare with floats exactly in the
-    floats' type, those of 32 bits in f64; 64-bit ones are rounded to f64.
-    """
-    typed_floats = [side for side in (left, right) if side.dtype.is_float and not side.weak]
-    if left.constant is not None and right.constant is not None and not typed_floats:
-        return constant(compare_constants(op, left.constant, right.constant))
-    if left.dtype.is_float or right.dtype.is_float:
-        dtype = _float_to_compare_in(left, right)
-        return _compared(lowering, _COMPARE[op], left, right, dtype, node)
-    return _compare_integers(lowering, _COMPARE[op], left, right, node)
-
-
-def _float_to_compare_in(left: Scalar, right: Scalar) -> DType:
-    floats = [side for side in (left, right) if side.dtype.is_float]
-    if len(floats) == 2:
-        return _dtype(promotion.arithmetic(left.type, right.type) or ScalarType(f64))
-    dtype = floats[0].dtype
-    integer = right if floats[0] is left else left
-    if integer.constant is not None and integer.weak:
-        exact = abs(integer.constant) < 1 << 1000 and converted(integer.constant, dtype) == integer.constant
-    else:
-        exact = integer.dtype.is_bool or integer.dtype.bits <= 16
-    return dtype if exact else f64
-
-
-def _compared(
-    lowering: FunctionLowering, op: CompareOp, left: Scalar, right: Scalar, dtype: DType, node: Node
-) -> Scalar:
-    a = cast(lowering, left, dtype, node)
-    b = cast(lowering, right, dtype, node)
-    expr = nodes.Compare(op=op, left=lowering.expr(a, node), right=lowering.expr(b, node), loc=lowering.where(node))
-    return lowering.made(ScalarType(bool_), expr, node, a, b)
-
-
-def _compare_integers(lowering: FunctionLowering, op: CompareOp, left: Scalar, right: Scalar, node: Node) -> Scalar:
-    if left.dtype.is_bool and right.dtype.is_bool:
-        dtype = bool_ if op in (CompareOp.EQ, CompareOp.NE) else i32
-        return _compared(lowering, op, left, right, dtype, node)
-    for known, other in ((left, right), (right, left)):
-        if known.constant is None or not known.weak:
-            continue
-        dtype = i32 if other.dtype.is_bool else other.dtype
-        if dtype.min <= known.constant <= dtype.max:
-            return _compared(lowering, op, left, right, dtype, node)
-        left_is_less = (known.constant < dtype.min) == (known is left)
-        return constant(op in (_HOLDS_FOR_LESS if left_is_less else _HOLDS_FOR_GREATER))
-    common = promotion.holding_both(left.dtype, right.dtype)
-    if common is not None:
-        return _compared(lowering, op, left, right, common, node)
-    return _compare_mixed(lowering, op, left, right, node)
-
-
-def _compare_mixed(lowering: FunctionLowering, op: CompareOp, left: Scalar, right: Scalar, node: Node) -> Scalar:
-    """u64 with a signed integer: a negative one is less than any u64, the others compare as u64."""
-    loc = lowering.where(node)
-    left, right = lowering.leaf(left, node), lowering.leaf(right, node)
-    signed = right if left.dtype is u64 else left
-    wide = cast(lowering, signed, i64, node)
-    is_negative = nodes.Compare(op=CompareOp.LT, left=lowering.expr(wide, node), right=literal(0, i64, loc), loc=loc)
-    holds = op in (_HOLDS_FOR_LESS if signed is left else _HOLDS_FOR_GREATER)
-    as_unsigned = _compared(lowering, op, left, right, u64, node)
-    expr = nodes.Select(
-        condition=is_negative,
-        then=literal(holds, bool_, loc),
-        otherwise=lowering.expr(as_unsigned, node),
-        loc=loc,
-    )
-    return lowering.made(ScalarType(bool_), expr, node, wide, as_unsigned)

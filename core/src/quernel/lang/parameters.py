@@ -20,6 +20,8 @@ def parameters_of(refuse: Refusals) -> list[ast.arg]:
     Raises:
         KernelSyntaxError: one takes any number of arguments.
     """
+    for variable in getattr(refuse.source.definition, "type_params", ()):
+        raise refuse.later(variable, f"the type variable `{variable.name}`: generics by name are", "leave it out")
     arguments = refuse.source.definition.args
     for extra, stars in ((arguments.vararg, "*"), (arguments.kwarg, "**")):
         if extra is not None:

@@ -15,6 +15,7 @@ from quernel.runtime.argument_types import constant_key, element_type
 from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.devices import Device
 from quernel.runtime.directory import directory
+from quernel.runtime.launch_sites import OF_A_LAUNCH, locate
 from quernel.runtime.launchables import Launchable
 from quernel.runtime.layouts import ALIGNED16, strided_layout
 from quernel.runtime.ready import Ready, make_ready
@@ -66,19 +67,27 @@ class Launcher:
         Raises:
             QuernelError: the arguments do not fit, or the kernel cannot be compiled or launched.
         """
-        ready, values, on_host = self._look_up(args, kwargs)
-        if ready is None:
-            self._interpret(args, kwargs)
-            return
         geometry = self._geometry
-        arguments = ready.packed(values, geometry)
-        ready.check(geometry)
+        try:
+            ready, values, on_host = self._look_up(args, kwargs)
+            if ready is None:
+                self._interpret(args, kwargs)
+                return
+            arguments = ready.packed(values, geometry)
+            ready.check(geometry)
+        except OF_A_LAUNCH as error:
+            locate(error, 1)
+            raise
         stream = self._stream
         _launch(ready, geometry, arguments, None if stream is None else stream.handle, on_host, (args, kwargs))
 
     def bind(self, *args: Any, **kwargs: Any) -> BoundLaunch:
         """The launch with its arguments fixed and checked: `b()` repeats it, `b.update(a=3.0)` changes arguments."""
-        return BoundLaunch(self, self._kernel.parameters.bind(args, kwargs))
+        try:
+            return BoundLaunch(self, self._kernel.parameters.bind(args, kwargs))
+        except OF_A_LAUNCH as error:
+            locate(error, 1)
+            raise
 
     def _look_up(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], device: Device | None = None
@@ -234,20 +243,26 @@ class BoundLaunch:
         Raises:
             QuernelError: as a launch; then the arguments stay as they were.
         """
+        before = self._args
+        try:
+            self._args = self._changed(args, kwargs)
+            self._prepare()
+        except BaseException as error:
+            self._args = before
+            if isinstance(error, OF_A_LAUNCH):
+                locate(error, 1)
+            raise
+        return self
+
+    def _changed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         parameters = self._launcher._kernel.parameters
         changed = list(self._args)
         if len(args) > len(changed):
-            parameters.bind((*args,), {})
+            parameters.bind(args, {})
         changed[: len(args)] = args
         for name, value in kwargs.items():
             changed[parameters.index_of(name)] = value
-        before, self._args = self._args, tuple(changed)
-        try:
-            self._prepare()
-        except BaseException:
-            self._args = before
-            raise
-        return self
+        return tuple(changed)
 
     def _prepare(self) -> None:
         launcher = self._launcher
