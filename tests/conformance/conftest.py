@@ -8,9 +8,17 @@ import quernel as qn
 
 
 def _names() -> list[str]:
-    """The backends with a device that NumPy arrays can be launched on in place."""
-    usable = [backend.name for backend in qn.backends() if backend.ok]
-    return [name for name in usable if qn.devices(name)]
+    """Every device: by its backend's name where that has one, else by number."""
+    names: list[str] = []
+    for backend in qn.backends():
+        if backend.ok:
+            devices = qn.devices(backend.name)
+            names += (
+                [f"{info.backend}:{info.index}" for info in devices]
+                if len(devices) > 1
+                else [backend.name] * len(devices)
+            )
+    return names
 
 
 @pytest.fixture(scope="session", params=_names())

@@ -37,9 +37,9 @@ _RESERVED: Final = re.compile(
     | is(equal|notequal|greater|greaterequal|less|lessequal|lessgreater|finite|inf|nan|normal|ordered|unordered)
     | signbit | any | all | bitselect | select | dot | cross | length | distance | normalize | degrees | radians
     | a?(cos|sin|tan)h?(pi)? | atan2(pi)? | cbrt | ceil | copysign | erfc? | exp(2|10|m1)? | fabs | fdim | floor
-    | fma | fmax | fmin | fmod | fract | frexp | hypot | ilogb | ldexp | [lt]gamma | lgamma_r | log(2|10|1p|b)?
-    | mad(24|_hi|_sat)? | maxmag | minmag | modf | nan | nextafter | pow[nr]? | remainder | remquo | rint | rootn | round
-    | rsqrt | sincos | sqrt | trunc | abs(_diff)? | (add|sub)_sat | r?hadd | clamp | clz | ctz | max | min | mix | mul24
+    | fma | fmax | fmin | fmod | fract | frexp | hypot | ilogb | ldexp | [lt]gamma(_r)? | log(2|10|1p|b)?
+    | mad(24|_hi|_sat)? | maxmag | minmag | modf | nan | nextafter | pow[nr]? | remainder | remquo | rint | rootn
+    | round | rsqrt | sincos | sqrt | trunc | abs(_diff)? | (add|sub)_sat | r?hadd | clamp | clz | ctz | max | min | mix | mul24
     | mul_hi | rotate | upsample | popcount | step | smoothstep | sign
     | (CL|CLK|M|FLT|DBL|HALF|U?INT|U?LONG|[SU]?CHAR|U?SHRT|FP|ATOMIC|POCL|DEBUG|HUGE)_\w* | NAN | INFINITY | MAXFLOAT
     | NULL | TRUE | FALSE

@@ -48,7 +48,7 @@ class MemoryKind(Protocol):
 
 
 class AddressMemory:
-    """The memory of this process, which kernels reach by its own addresses; whoever copies waits for the queue first."""
+    """The memory of this process, which kernels reach by its own addresses; copies wait for the queue first."""
 
     is_shared = True
     num_freed = 0  # An address says all that a kernel object needs to know of it.
@@ -105,8 +105,8 @@ class AddressMemory:
         """Writes copies of a pattern."""
         _driver.finish(queue)
         nbytes = len(pattern) * count
-        part = np.frombuffer((ctypes.c_char * nbytes).from_address(target.address + offset), np.uint8)
-        part.reshape(count, len(pattern))[:] = np.frombuffer(pattern, np.uint8)
+        part: Any = (ctypes.c_char * nbytes).from_address(target.address + offset)
+        np.frombuffer(part, np.uint8).reshape(count, len(pattern))[:] = np.frombuffer(pattern, np.uint8)
 
     def host_view(self, memory: Memory) -> memoryview | None:
         """The memory's bytes."""

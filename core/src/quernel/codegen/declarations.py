@@ -1,4 +1,4 @@
-"""Where each local is declared: at its first assignment where that is sure to come first, else at the function's top."""
+"""Where each local is declared: at its first assignment where that surely comes first, else at the top."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ class Helpers:
     const {wide} special = (magnitude << 13) | 0x7f800000u;
     const {wide} small = {self._bits(u32, f"(({self._type(f32)})magnitude * {self._float(2.0**-24, f32)})")};
     const {wide} result = magnitude < 0x400u ? small : magnitude < 0x7c00u ? normal : special;
-    return {self._bits(f32, f"(result | ((bits & 0x8000u) << 16))")};
+    return {self._bits(f32, "(result | ((bits & 0x8000u) << 16))")};
 }}
 """
 
@@ -358,7 +358,7 @@ class Helpers:
         wide, single = self._type(u64), self._type(f32)
         magnitude = f"a < 0 ? ({wide})0 - ({wide})a : ({wide})a" if dtype.is_signed else f"({wide})a"
         shift = f"{self._dialect.clz[64].format('magnitude')}"
-        sign = f"a < 0 ? -size : size" if dtype.is_signed else "size"
+        sign = "a < 0 ? -size : size" if dtype.is_signed else "size"
         # 24 digits are exact in an f32, and twice two to the power of the shift, below 2**41, too.
         return f"""{self._head(f32, name, (dtype, "a"))}{{
     const {wide} magnitude = {magnitude};

@@ -10,10 +10,13 @@ __all__ = ["HELPER_PREFIX", "Names"]
 HELPER_PREFIX: Final = "qn_"
 """Starts the names of the functions that the text brings along; no user's name keeps it."""
 
-_C_KEYWORDS: Final = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long register "
-    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true "
-    "false asm typeof alignas alignof thread_local static_assert nullptr constexpr".split()
+_C_KEYWORDS: Final = re.compile(
+    """
+      auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long
+    | main|register|restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while
+    | bool|true|false|asm|typeof|alignas|alignof|thread_local|static_assert|nullptr|constexpr
+    """,
+    re.VERBOSE,
 )
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_]")
 
@@ -43,6 +46,6 @@ class Names:
         name = _OTHER.sub(lambda found: f"u{ord(found[0]):X}", wanted)
         if not name or name[0].isdigit() or name[0] == "_":
             name = f"v{name}"
-        if name in _C_KEYWORDS or name.startswith((HELPER_PREFIX, "QUERNEL")) or self._reserved.fullmatch(name):
+        if _C_KEYWORDS.fullmatch(name) or name.startswith((HELPER_PREFIX, "QUERNEL")) or self._reserved.fullmatch(name):
             name = f"{name}_"
         return name

@@ -7,7 +7,7 @@ import attrs
 from quernel.codegen.names import Names
 from quernel.codegen.text import Code
 from quernel.dtypes import ValueType
-from quernel.ir.nodes import IndexKind, Root, RootKind
+from quernel.ir.nodes import Root, RootKind
 
 __all__ = ["ArrayCode", "Scope"]
 
