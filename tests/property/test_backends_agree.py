@@ -23,7 +23,12 @@ from hypothesis import strategies as st
 import quernel as qn
 
 NUM_EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "40"))
-BACKENDS = [backend.name for backend in qn.backends() if backend.ok and backend.name != "reference"]
+DEVICES = [
+    f"{info.backend}:{info.index}"
+    for backend in qn.backends()
+    if backend.ok and backend.name != "reference"
+    for info in qn.devices(backend.name)
+]
 
 SMALL = (qn.i8, qn.i16, qn.u8, qn.u16)
 WIDE = (qn.i32, qn.i64, qn.u32, qn.u64)
@@ -400,21 +405,21 @@ def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUERNEL_NO_CACHE", "1")
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("device", DEVICES)
 @settings(
     max_examples=NUM_EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(program=programs(), seed=st.integers(0, 2**32 - 1))
-def test_random_kernels_give_the_same_bits_as_the_interpreter(backend: str, program: Program, seed: int) -> None:
+def test_random_kernels_give_the_same_bits_as_the_interpreter(device: str, program: Program, seed: int) -> None:
     note(program.text)
     kernel = kernel_of(program.text).options(contract=program.contract)
     rng = np.random.default_rng(seed)
     given_arrays = {name: values_of(dtype, 2 * program.length, rng) for name, dtype in program.arrays.items()}
     count, ratio = int(rng.integers(0, 100)), float(rng.normal(0, 3))
     results = []
-    for name in ("reference", backend):
+    for name in ("reference", device):
         arrays = {key: value.copy() for key, value in given_arrays.items()}
         lent = {key: VIEWS[view](arrays[key]) for key, view in zip(arrays, program.views, strict=True)}
         kernel.over(program.length, block=program.block, device=name)(**lent, count=count, ratio=ratio)

@@ -39,8 +39,8 @@ _RESERVED: Final = re.compile(
     | a?(cos|sin|tan)h?(pi)? | atan2(pi)? | cbrt | ceil | copysign | erfc? | exp(2|10|m1)? | fabs | fdim | floor
     | fma | fmax | fmin | fmod | fract | frexp | hypot | ilogb | ldexp | [lt]gamma(_r)? | log(2|10|1p|b)?
     | mad(24|_hi|_sat)? | maxmag | minmag | modf | nan | nextafter | pow[nr]? | remainder | remquo | rint | rootn
-    | round | rsqrt | sincos | sqrt | trunc | abs(_diff)? | (add|sub)_sat | r?hadd | clamp | clz | ctz | max | min | mix | mul24
-    | mul_hi | rotate | upsample | popcount | step | smoothstep | sign
+    | round | rsqrt | sincos | sqrt | trunc | abs(_diff)? | (add|sub)_sat | r?hadd | clamp | clz | ctz | max | min | mix
+    | mul24 | mul_hi | rotate | upsample | popcount | step | smoothstep | sign
     | (CL|CLK|M|FLT|DBL|HALF|U?INT|U?LONG|[SU]?CHAR|U?SHRT|FP|ATOMIC|POCL|DEBUG|HUGE)_\w* | NAN | INFINITY | MAXFLOAT
     | NULL | TRUE | FALSE
     """,
@@ -172,6 +172,11 @@ OPENCL_C: Final = Dialect(
         **{function: f"{function.value}({{0}})" for function in _SAME_NAME},
         **{function: f"{function.value}({{0}}, {{1}})" for function in _OF_TWO},
         MathFunction.GAMMA: "tgamma({0})",
+    },
+    functions={
+        # Some implementations stop one digit short of 1, however large the operand.
+        MathFunction.TANH: "{function} {type} {name}({type} x)\n{{\n"
+        "    return fabs(x) >= 20 ? copysign(({type})1, x) : tanh(x);\n}}\n",
     },
     fast_math={function: f"native_{function.value}({{0}})" for function in _NATIVE},
     fma="fma({0}, {1}, {2})",

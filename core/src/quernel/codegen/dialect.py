@@ -50,6 +50,8 @@ class Dialect:
         bitcasts: from one scalar type to another of the same width, with `{0}`.
         math: functions of f32 and f64, with `{0}`, `{1}` and `{f}`, the suffix of a function of f32.
         math_suffix: that suffix.
+        functions: whole functions of one operand where the language's own is wrong somewhere, with `{name}`, `{type}`
+            and `{function}`, as `function` above.
         fast_math: replacements for f32 under `fast_math`.
         fma: `{0} * {1} + {2}` rounded once.
         fabs: the magnitude of a float.
@@ -84,6 +86,7 @@ class Dialect:
     bitcasts: Mapping[tuple[DType, DType], str]
     math: Mapping[MathFunction, str]
     math_suffix: str = ""
+    functions: Mapping[MathFunction, str] = attrs.field(factory=dict)
     fast_math: Mapping[MathFunction, str] = attrs.field(factory=dict)
     fma: str
     fabs: str

@@ -249,6 +249,14 @@ class Helpers:
 }}
 """
 
+    def function(self, function: MathFunction, dtype: DType) -> str:
+        """A function that the dialect spells out itself."""
+        text = self._dialect.functions[function]
+        return self.define(
+            f"{function.value}_{dtype.name}",
+            lambda name: text.format(name=name, type=self._type(dtype), function=self._dialect.function),
+        )
+
     def is_nan(self, dtype: DType) -> str:
         """Whether a float is no number: the one value that differs from itself."""
         return self.define(

@@ -241,6 +241,9 @@ class Operators:
         if function is MathFunction.RSQRT and not self._is_fast(function, dtype):
             root = call(self._float_template(self._dialect.math[MathFunction.SQRT], dtype), *operands)
             return self.rounded(dtype, infix(Binding.PRODUCT, "/", float_literal(self._dialect, 1.0, dtype), root))
+        if function in self._dialect.functions and not self._is_fast(function, dtype):
+            name = self._helpers.function(function, _computed(dtype))
+            return self.rounded(dtype, call(f"{name}({{0}})", *operands))
         table = self._dialect.fast_math if self._is_fast(function, dtype) else self._dialect.math
         return self.rounded(dtype, call(self._float_template(table[function], dtype), *operands))
 
