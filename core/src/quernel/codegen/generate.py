@@ -29,6 +29,8 @@ __all__ = ["ENTRY_MACRO", "GeneratedText", "generate"]
 ENTRY_MACRO = "QUERNEL_ENTRY"
 """The macro that stands for the entry point's name, so that equal kernels under different names are equal texts."""
 
+_LONGEST_LINE = 90
+
 
 @attrs.frozen
 class GeneratedText:
@@ -142,7 +144,7 @@ class _Generator:
         entry.declare(slots)
         entry.define_arrays(contiguous=self._contiguous)
         x, y, z = (*reversed(kernel.block), 1, 1)[:3]
-        head = self._dialect.kernel.format(entry=ENTRY_MACRO, parameters=", ".join(entry.listed), x=x, y=y, z=z)
+        head = self._dialect.kernel.format(entry=ENTRY_MACRO, parameters=_parameters(entry.listed), x=x, y=y, z=z)
         for line in head.splitlines():
             lines.add(line, kernel.loc)
         lines.open("")
@@ -165,6 +167,12 @@ class _Generator:
         lines.open(f"if ({beyond})", kernel.loc)
         lines.add("return;", kernel.loc)
         lines.close()
+
+
+def _parameters(listed: list[str]) -> str:
+    """Parameters on one line where they fit, else each on its own."""
+    line = ", ".join(listed)
+    return line if len(line) <= _LONGEST_LINE else "\n    " + ",\n    ".join(listed) + "\n"
 
 
 def _with_line_directives(lines: list[tuple[str, Location]]) -> list[tuple[str, Location]]:

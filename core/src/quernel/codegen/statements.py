@@ -202,11 +202,11 @@ class BodyWriter:
         c_type = self._types.value(i64)
         is_own = id(stmt) in self._declared.at
         by = stmt.step.value if isinstance(stmt.step, Const) else None
-        if by in (1, -1):
+        if by is not None and _never_overflows(by, stmt.stop):
             stop = self._fixed(stop, stmt.stop, stmt)
             counter = variable if is_own else self._scope.names.fresh(f"{variable}_next")
-            compare, change = ("<", "++") if by == 1 else (">", "--")
-            limit = infix(Binding.RELATION, compare, primary(counter), stop)
+            limit = infix(Binding.RELATION, "<" if by > 0 else ">", primary(counter), stop)
+            change = {1: "++", -1: "--"}.get(by) or f" {'+' if by > 0 else '-'}= {abs(by)}"
             self._lines.open(f"for ({c_type} {counter} = {start}; {limit}; {counter}{change})", stmt.loc)
             if not is_own:
                 self._lines.add(f"{variable} = {counter};", stmt.loc)
@@ -330,3 +330,10 @@ class BodyWriter:
         self._lines.add(f"{declaration};", stmt.loc)
         shape = {axis: integer_literal(self._dialect, length, i64) for axis, length in enumerate(stmt.shape)}
         self._scope.arrays[Root(kind, stmt.name)] = ArrayCode(stmt.element, kind, name, strides, shape)
+
+
+def _never_overflows(step: int, stop: Expr) -> bool:
+    """Whether a counter that goes by `step` as long as it is before `stop` stays within i64."""
+    if abs(step) == 1:
+        return True
+    return step != 0 and isinstance(stop, Const) and i64.min <= stop.value + step <= i64.max

@@ -1,0 +1,21 @@
+"""Every test that asks for a device runs on all of them, in both ways to pass arrays."""
+
+from __future__ import annotations
+
+import pytest
+from quernel_opencl.device import OpenclDevice
+from tests.unit.opencl.harness import infos, opened
+
+from quernel.codegen import Pointers
+
+WAYS = [(info.index, pointers) for info in infos() for pointers in Pointers]
+
+
+@pytest.fixture(
+    params=WAYS or [None],
+    ids=lambda way: "none" if way is None else f"{way[0]}-{way[1].value}",
+)
+def device(request: pytest.FixtureRequest) -> OpenclDevice:
+    if request.param is None:
+        pytest.skip("needs an OpenCL device, for example pip install quernel-opencl[pocl]")
+    return opened(*request.param)
