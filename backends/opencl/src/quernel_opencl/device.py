@@ -228,19 +228,16 @@ class _KernelState:
         """Sets the arguments that differ from those of the last launch. On the launch path."""
         num_freed = self.memory.num_freed
         before = self.arguments if num_freed == self.num_freed else b""
-        set_arg = self.kernel.set_arg
+        kernel = self.kernel
         self.arguments = b""  # Should one be refused, all are set again next time.
         for number, first, end, is_pointer in self.plan:
             value = arguments[first:end]
             if value == before[first:end]:
                 continue
             if is_pointer:
-                for place, argument in enumerate(
-                    self.memory.pointer_arguments(int.from_bytes(value, "little")), number
-                ):
-                    set_arg(place, argument)
+                self.memory.set_pointer(kernel, number, int.from_bytes(value, "little"))
             else:
-                set_arg(number, value)
+                _driver.set_value(kernel, number, value)
         self.arguments = arguments
         self.num_freed = num_freed
 

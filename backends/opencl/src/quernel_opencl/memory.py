@@ -37,7 +37,7 @@ class MemoryKind(Protocol):
 
     def allocate(self, nbytes: int) -> Memory: ...  # noqa: D102
     def free(self, memory: Memory) -> None: ...  # noqa: D102
-    def pointer_arguments(self, address: int) -> tuple[Any, ...]: ...  # noqa: D102
+    def set_pointer(self, kernel: Any, number: int, address: int) -> None: ...  # noqa: D102
     def write(self, queue: Any, target: Memory, offset: int, source: np.ndarray[Any, Any]) -> None: ...  # noqa: D102
     def read(self, queue: Any, target: np.ndarray[Any, Any], source: Memory, offset: int) -> None: ...  # noqa: D102
     def copy(  # noqa: D102
@@ -54,7 +54,7 @@ class AddressMemory:
     num_freed = 0  # An address says all that a kernel object needs to know of it.
 
     def __init__(self) -> None:
-        self._arguments: dict[int, tuple[Any, ...]] = {}
+        self._arguments: dict[int, Any] = {}
         self._nowhere = np.empty(_ALIGNMENT, np.uint8)
 
     def allocate(self, nbytes: int) -> Memory:
@@ -75,14 +75,15 @@ class AddressMemory:
         """Gives the memory back."""
         memory.handle = None
 
-    def pointer_arguments(self, address: int) -> tuple[Any, ...]:
-        """What a kernel object takes for an address. On the launch path."""
-        found = self._arguments.get(address)
-        if found is None:
+    def set_pointer(self, kernel: Any, number: int, address: int) -> None:
+        """Makes an address an argument of a kernel object. On the launch path."""
+        argument = self._arguments.get(address)
+        if argument is None:
             if len(self._arguments) >= _KEPT_ARGUMENTS:
                 self._arguments.clear()
-            found = self._arguments[address] = (_driver.address_argument(address or self._nowhere.ctypes.data),)
-        return found
+            argument = _driver.address_argument(address or self._nowhere.ctypes.data)
+            self._arguments[address] = argument
+        kernel.set_arg(number, argument)
 
     def write(self, queue: Any, target: Memory, offset: int, source: np.ndarray[Any, Any]) -> None:
         """Copies bytes of the host."""
@@ -143,9 +144,10 @@ class BufferMemory:
             self._buffers.pop(memory.address >> _OFFSET_BITS, None)
         memory.handle = None
 
-    def pointer_arguments(self, address: int) -> tuple[Any, ...]:
-        """The buffer that a number stands for, and the offset in it. On the launch path."""
-        return self._buffers[address >> _OFFSET_BITS], (address & _OFFSETS).to_bytes(8, "little")
+    def set_pointer(self, kernel: Any, number: int, address: int) -> None:
+        """Makes a buffer, and behind it the offset in it, arguments of a kernel object. On the launch path."""
+        kernel.set_arg(number, self._buffers[address >> _OFFSET_BITS])
+        _driver.set_value(kernel, number + 1, (address & _OFFSETS).to_bytes(8, "little"))
 
     def write(self, queue: Any, target: Memory, offset: int, source: np.ndarray[Any, Any]) -> None:
         """Copies bytes of the host."""

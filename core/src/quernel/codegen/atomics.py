@@ -47,7 +47,7 @@ class Atomics:
             self._helpers.features["int64_atomics"] = None
         native = self._dialect.atomics.get((op, dtype))
         space = self._dialect.space(kind)
-        if native is not None:
+        if native is not None and kind is not RootKind.PRIVATE:
             return call(native, *operands, place=address, space=space).text
         where = "" if self._dialect.has_one_address_space else f"_{kind.value}"
         name = self._helpers.define(
@@ -56,7 +56,7 @@ class Atomics:
         return call(f"{name}({address}, {', '.join(f'{{{n}}}' for n in range(len(operands)))})", *operands).text
 
     def _loop(self, name: str, op: AtomicOp, dtype: DType, kind: RootKind) -> str:
-        """A function that tries until no other thread came in between."""
+        """A function that tries until no other thread came in between; on a thread's own memory none ever does."""
         space, c_type = self._dialect.space(kind), self._types.value(dtype)
         bits = {32: u32, 64: u64}[dtype.bits]
         bits_type = self._types.value(bits)
@@ -72,6 +72,14 @@ class Atomics:
             case _:
                 new = self._operators.binary(_BINARY[op], dtype, old, desired)
         new_bits = self._operators.bitcast(dtype, bits, new)
+        if kind is RootKind.PRIVATE:
+            return f"""{self._dialect.function} {c_type} {name}({space}{c_type} *place, {listed})
+{{
+    const {c_type} old = *place;
+    *place = {new};
+    return old;
+}}
+"""
         exchange = self._dialect.compare_exchange[dtype.bits].format("seen", new_bits, place="bits", space=space)
         value = self._operators.bitcast(bits, dtype, primary("seen"))
         return f"""{self._dialect.function} {c_type} {name}(volatile {space}{c_type} *place, {listed})
