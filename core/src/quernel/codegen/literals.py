@@ -50,8 +50,12 @@ def float_literal(dialect: Dialect, value: float, dtype: DType) -> Code:
     if math.isinf(value):
         infinity = dialect.infinity[f64 if is_double else f32]
         return primary(infinity) if value > 0 else Code(f"-{infinity}", Binding.UNARY)
-    digits = repr(abs(value)) if is_double else str(np.float32(abs(value)))
-    if "e" not in digits and "." not in digits:
-        digits += ".0"
-    text = digits if is_double else f"{digits}f"
+    text = repr(abs(value)) if is_double else f"{_shortest(np.float32(abs(value)))}f"
     return primary(text) if math.copysign(1.0, value) > 0 else Code(f"-{text}", Binding.UNARY)
+
+
+def _shortest(value: np.float32) -> str:
+    """The fewest digits that name the number, as Python writes its own."""
+    if value == 0 or 1e-4 <= value < 1e16:
+        return np.format_float_positional(value, trim="0")
+    return np.format_float_scientific(value, trim="-", exp_digits=1)
