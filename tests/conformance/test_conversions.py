@@ -115,7 +115,7 @@ def compare(a, b, lt, le, gt, ge, eq, ne):
 
 COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
 INTEGER_PAIRS = [(left, right) for left in (BOOL, *INTEGERS) for right in (BOOL, *INTEGERS)]
-FLOAT_PAIRS = [(qn.f32, qn.f32), (qn.f64, qn.f64), (qn.f32, qn.f64), (qn.i16, qn.f32), (qn.f64, qn.u32)]
+FLOAT_PAIRS = [(left, right) for left in SCALARS for right in SCALARS if left.is_float or right.is_float]
 
 
 @pytest.mark.parametrize(("left", "right"), INTEGER_PAIRS + FLOAT_PAIRS, ids=str)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         source_kernel,
         use,
     )
-    from quernel.dtypes import (
+    from quernel.api.static import (
         Array,
         Array1,
         Array2,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         u32,
         u64,
     )
-    from quernel.dtypes import bool_ as bool  # noqa: A004 — the language's name
+    from quernel.api.static import boolean as bool  # noqa: A004 — the language's name
     from quernel.intrinsics import (
         DeviceFunction,
         atomic,
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         trunc,
         uniform,
         unroll,
+        vec,
     )
     from quernel.plugins import BackendInfo
     from quernel.runtime.arrays import DeviceArray
@@ -92,7 +93,8 @@ _HOMES = {
     "quernel.dtypes": "Array Array1 Array2 Array3 Array4 Const bf16 bool f16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
     "quernel.intrinsics": (
         "DeviceFunction atomic barrier bitcast block block_dim block_id cdiv ceil clamp clz ctz floor fma func "
-        "global_dim global_id grid_dim local_id popcount private random rint rsqrt shared subgroup trunc uniform unroll"
+        "global_dim global_id grid_dim local_id popcount private random rint rsqrt shared subgroup trunc uniform "
+        "unroll vec"
     ),
     "quernel.plugins": "BackendInfo",
     "quernel.runtime.arrays": "DeviceArray",
@@ -113,7 +115,7 @@ __all__ = [  # noqa: RUF022 — grouped as the documentation groups them
     "clamp", "clz", "ctz", "device", "devices", "environment", "errors", "f16", "f32", "f64", "floor", "fma", "func",
     "global_dim", "global_id", "grid_dim", "i8", "i16", "i32", "i64", "kernel", "local_id", "popcount", "private",
     "random", "rint", "rsqrt", "set_default_device", "shared", "source_kernel", "subgroup", "trunc", "u8", "u16",
-    "u32", "u64", "uniform", "unroll", "use",
+    "u32", "u64", "uniform", "unroll", "use", "vec",
 ]  # fmt: skip
 
 

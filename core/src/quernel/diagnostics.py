@@ -2,7 +2,7 @@
 
 The buffer is an array of cells of 8 bytes, zero before the launch but for its capacity:
 
-    claim | site | three global ids | number of values | 8 values | cursor | lost | capacity | print records …
+    claim | site | three global ids | number of values | 16 values | cursor | lost | capacity | print records …
 
 A violation is one record for the whole launch. The thread that changes the claim word from 0 to 1 by compare-and-swap
 fills the cells behind it; every other thread leaves them alone.
@@ -56,8 +56,8 @@ CELL_BYTES: Final = 8
 MAX_NUM_IDS: Final = 3
 """Global ids of a record."""
 
-MAX_VALUES: Final = 8
-"""The most values that a violation records."""
+MAX_VALUES: Final = 16
+"""The most values that a violation records: the indices and the lengths of eight axes."""
 
 CLAIM: Final = 0
 """An i32, 0 before the launch; compare-and-swap to 1 claims the violation record."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import numpy as np
@@ -239,6 +239,9 @@ class VectorType:
     def __str__(self) -> str:
         return f"vec<{self.element.name}, {self.length}>"
 
+    def __quernel_identity__(self) -> object:
+        return ("vec", self.element, self.length)
+
 
 @attrs.frozen
 class StructField:
@@ -264,6 +267,10 @@ class StructType:
 
     def __str__(self) -> str:
         return f"struct<{self.name}>"
+
+    def __quernel_identity__(self) -> object:
+        fields = tuple((field.name, field.type, field.offset_bytes) for field in self.fields)
+        return ("struct", self.name, fields, self.itemsize, self.alignment)
 
 
 ValueType = DType | VectorType | StructType
@@ -321,6 +328,12 @@ class _ArrayAnnotation:
     def __getitem__(self, item: Any) -> ArrayType:
         if isinstance(item, VectorType | StructType):
             return ArrayType(item, self.ndim)
+        if isinstance(item, TypeVar):
+            return ArrayType(item, self.ndim)  # type: ignore[arg-type]  # Until the argument decides it.
+        if isinstance(item, np.dtype) or "__attrs_attrs__" in getattr(item, "__dict__", ()):
+            from quernel.structs import value_type_of
+
+            return ArrayType(value_type_of(item), self.ndim)
         return ArrayType(dtype_of(item), self.ndim)
 
     def __quernel_identity__(self) -> object:

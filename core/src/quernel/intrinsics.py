@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from quernel import geometry
-from quernel.dtypes import Array, Array1, Array2, Array3, Array4, ArrayType, DType, dtype_of
+from quernel.dtypes import Array, Array1, Array2, Array3, Array4, ArrayType, DType, VectorType, dtype_of
 from quernel.errors import KernelTypeError, LaunchError
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "trunc",
     "uniform",
     "unroll",
+    "vec",
 ]
 
 
@@ -89,11 +90,13 @@ class Intrinsic:
 class Namespace:
     """A group of intrinsics under one name, such as `atomic`."""
 
-    def __init__(self, name: str, doc: str, members: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, doc: str, members: dict[str, str], hosts: dict[str, Callable[..., Any]] | None = None
+    ) -> None:
         self.name = name
         self.__doc__ = doc
         for member, member_doc in members.items():
-            setattr(self, member, Intrinsic(f"{name}.{member}", member_doc))
+            setattr(self, member, Intrinsic(f"{name}.{member}", member_doc, (hosts or {}).get(member)))
 
     def __getattr__(self, name: str) -> Intrinsic:
         raise AttributeError(f"quernel.{self.__dict__.get('name', '?')} has no {name!r}")
@@ -216,6 +219,20 @@ def _uniform(x: Any) -> Any:
     return x
 
 
+def _vec(element: Any, length: int) -> VectorType:
+    from quernel.structs import vec as vector_type
+
+    return vector_type(element, length)
+
+
+def _philox(seed: Any, counter: Any) -> tuple[np.uint64, ...]:
+    """NumPy's own, which counts up before it draws."""
+    mask = (1 << 64) - 1
+    before = ((int(counter) & mask) - 1) % (1 << 256)
+    drawn = np.random.Philox(key=int(seed) & mask, counter=before).random_raw(4)
+    return tuple(drawn)
+
+
 # --- the names --------------------------------------------------------------------------------------------------------
 
 global_id: Final = Intrinsic(
@@ -230,6 +247,8 @@ grid_dim: Final = Intrinsic("grid_dim", "The number of blocks of the grid.")
 cdiv: Final = Intrinsic("cdiv", "`a / b` of integers, rounded up, for positive `b`.", geometry.cdiv)
 unroll: Final = Intrinsic("unroll", "In `for k in qn.unroll(range(…))`, the body is written out once per `k`.", _unroll)
 uniform: Final = Intrinsic("uniform", "A promise that `x` is the same in every thread of a block.", _uniform)
+
+vec: Final = Intrinsic("vec", "The type of vectors of 2 or 4 scalars: `qn.vec(qn.f32, 4)`.", _vec)
 
 shared: Final = Intrinsic("shared", "An uninitialised array that the threads of a block share.")
 private: Final = Intrinsic("private", "An uninitialised array of one thread.")
@@ -294,7 +313,15 @@ block: Final[Any] = Namespace(
     "Reductions and scans among the threads of a block.",
     {name: f"`{name}` among the threads of a block." for name in ["sum", "min", "max", "any", "all", "scan"]},
 )
-random: Final[Any] = Namespace("random", "Random numbers.", {"philox": "Numbers of a seed and a counter."})
+random: Final[Any] = Namespace(
+    "random",
+    "Random numbers that are functions of a seed and a counter.",
+    {
+        "philox": "Four u64 of Philox4x64-10, those of `np.random.Philox(key=seed, counter=counter - 1).random_raw(4)`:"
+        " `counter` is the block that is drawn, and NumPy counts up before it draws."
+    },
+    {"philox": _philox},
+)
 
 
 class DeviceFunction:
@@ -362,7 +389,7 @@ def _read_annotation(function: types.FunctionType, text: str) -> Any:
         return None
 
 
-def func(function: types.FunctionType) -> DeviceFunction:
+def func(function: Callable[..., Any]) -> DeviceFunction:
     """Makes `function` callable from kernels. Use it as the decorator `@qn.func`.
 
     Raises:

@@ -23,6 +23,8 @@ NEVER = (
     "concurrent.futures",
     "multiprocessing",
     "platformdirs",
+    "numpy.ma",
+    "fractions",
 )
 
 PRELUDE = """

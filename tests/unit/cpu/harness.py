@@ -12,7 +12,7 @@ import numpy as np
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId, Slot, SlotKind
 from quernel.compiler.definition import KernelDefinition, Specialization
 from quernel.compiler.recording import CompilationRecording
-from quernel.dtypes import ArrayType, DType, ScalarType, bf16, i64, u16
+from quernel.dtypes import ArrayType, DType, ScalarType, ValueType, bf16, i64, u16
 from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
 from quernel.identity import KernelId
 from quernel.ir.nodes import (
@@ -86,7 +86,7 @@ def mul(left: Expr, right: Expr) -> Binary:
     return Binary(op=BinaryOp.MUL, left=left, right=right)
 
 
-def array(name: str, dtype: DType, ndim: int = 1) -> Parameter:
+def array(name: str, dtype: ValueType, ndim: int = 1) -> Parameter:
     return Parameter(name=name, type=ArrayType(dtype, ndim))
 
 
@@ -135,6 +135,7 @@ class Built:
         self.loaded: Loaded = device().target.load(artifact_id, self.artifact)
 
     def pack(self, geometry: Geometry, *arguments: Any) -> bytes:
+        """The cells of a launch; the bytes of a diagnostics buffer follow the parameters' arguments."""
         return b"".join(_cell(slot, arguments[slot.param]) for slot in self.header.slots)
 
     def launch(self, geometry: Geometry, *arguments: Any) -> None:
@@ -149,7 +150,7 @@ class Built:
 
 def _cell(slot: Slot, argument: Any) -> bytes:
     match slot.kind:
-        case SlotKind.POINTER:
+        case SlotKind.POINTER | SlotKind.DIAGNOSTICS:
             return struct.pack("<Q", argument.ctypes.data)
         case SlotKind.SHAPE:
             return struct.pack("<q", argument.shape[slot.axis])

@@ -5,65 +5,54 @@ from typing import Any
 import pytest
 from tests.unit.cpu.harness import array, const, global_id, kernel, lowered, place, store
 
-from quernel.dtypes import StructType, VectorType, f32, i64
+from quernel.dtypes import ScalarType, StructField, StructType, i8, i16, i64
 from quernel.errors import CompilationError, DeviceError, ValidationError
 from quernel.geometry import LaunchForm
 from quernel.ir.nodes import (
     Alloc,
-    Assert,
     Atomic,
     AtomicOp,
-    Barrier,
-    Compare,
-    CompareOp,
-    Field,
     IndexKind,
-    Print,
+    Parameter,
+    Place,
+    Root,
     RootKind,
     Space,
-    StructMake,
     Subgroup,
     SubgroupOp,
     ThreadIndex,
-    VecGet,
-    VecMake,
 )
 from quernel.locations import Location
-from quernel.options import KernelOptions
 from quernel_cpu.targets import host_target, named_target
 
 HERE = Location("kernels.py", 12, 4)
-PAIR = VectorType(f32, 2)
-STRUCT = StructType("S", (), 8, 8)
-VECTOR = VecMake(components=(const(1.0, f32), const(2.0, f32)), type=PAIR, loc=HERE)
-MADE = StructMake(values=(), type=STRUCT, loc=HERE)
+PACKED = StructType("S", (StructField("a", i8, 0), StructField("b", i64, 1)), 9, 1)
 LATER: list[tuple[Any, str]] = [
-    (Barrier(loc=HERE), "has no barriers"),
-    (
-        Atomic(op=AtomicOp.ADD, place=place("out", i64), operands=(const(1),), loc=HERE),
-        r"has no atomic operations such as atomic\.add",
-    ),
     (
         Subgroup(op=SubgroupOp.SUM, operands=(const(1),), result="s", loc=HERE),
         r"has no subgroup operations such as subgroup\.sum",
     ),
-    (Alloc(name="own", space=Space.SHARED, element=i64, shape=(4,), loc=HERE), "has no shared memory"),
-    (Print(values=(const(1),), site=0, loc=HERE), "has no print"),
-    (
-        Assert(condition=Compare(op=CompareOp.LT, left=global_id(), right=const(5)), site=0, loc=HERE),
-        "has no assertions",
-    ),
-    (store("out", VecGet(operand=VECTOR, index=0, type=f32, loc=HERE)), "has no vectors"),
-    (store("out", Field(operand=MADE, name="x", type=i64, loc=HERE)), "has no structs"),
     (store("out", ThreadIndex(kind=IndexKind.SUBGROUP_ID, axis=0, loc=HERE)), "has no subgroups, so no subgroup_id"),
+    (
+        Atomic(op=AtomicOp.ADD, place=place("small", i16), operands=(const(1, i16),), loc=HERE),
+        "has no atomic operations on i16",
+    ),
+    (
+        Atomic(
+            op=AtomicOp.ADD,
+            place=Place(root=Root(RootKind.PARAM, "packed"), indices=(global_id(),), type=i64, view=("b",)),
+            operands=(const(1),),
+            loc=HERE,
+        ),
+        r"has no atomic operations on a i64 that is not aligned in struct<S>",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("statement", "message"), LATER, ids=[message for _, message in LATER])
 def test_a_construct_that_the_target_has_not_is_refused_at_its_place(statement: Any, message: str) -> None:
-    use = store("own", const(1), const(0), kind=RootKind.SHARED)
-    body = (statement, use) if isinstance(statement, Alloc) else (statement,)
-    module = kernel((array("out", i64),), body, form=LaunchForm.GRID, variables={"s": i64})
+    params = (array("out", i64), array("small", i16), array("packed", PACKED))
+    module = kernel(params, (statement,), form=LaunchForm.GRID, variables={"s": i64})
     with pytest.raises(ValidationError, match=message) as refusal:
         lowered(module)
     assert refusal.value.where == HERE
@@ -71,8 +60,9 @@ def test_a_construct_that_the_target_has_not_is_refused_at_its_place(statement: 
 
 
 def test_the_refusal_shows_file_line_and_column() -> None:
-    module = kernel((array("out", i64),), (Barrier(loc=HERE),), form=LaunchForm.GRID)
-    with pytest.raises(ValidationError, match=r"^kernels\.py:12:5: the target cpu:\S+ has no barriers"):
+    statement = Subgroup(op=SubgroupOp.SUM, operands=(const(1),), result="s", loc=HERE)
+    module = kernel((array("out", i64),), (statement,), form=LaunchForm.GRID, variables={"s": i64})
+    with pytest.raises(ValidationError, match=r"^kernels\.py:12:5: the target cpu:\S+ has no subgroup operations"):
         lowered(module)
 
 
@@ -105,10 +95,11 @@ def test_more_private_memory_than_a_stack_holds_is_refused() -> None:
     assert refusal.value.where == HERE
 
 
-def test_checked_launches_are_refused() -> None:
-    module = kernel((array("out", i64),), (store("out", const(1)),), options=KernelOptions(checked=True))
-    with pytest.raises(ValidationError, match="has no checked launches"):
-        lowered(module)
+def test_a_struct_cannot_be_passed_by_value() -> None:
+    param = Parameter(name="s", type=ScalarType(PACKED), loc=HERE)
+    with pytest.raises(ValidationError, match=r"has no parameters of type struct<S>") as refusal:
+        lowered(kernel((array("out", i64), param), (store("out", const(1)),)))
+    assert refusal.value.where == HERE
 
 
 def test_targets_have_fingerprints_of_their_own() -> None:

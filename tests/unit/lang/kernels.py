@@ -135,6 +135,15 @@ def run(function: types.FunctionType, extent: int | tuple[int, ...], *arguments:
         _Thread(module, point, shape).run(module.kernel, values)
 
 
+def launch(
+    function: types.FunctionType, grid: int | tuple[int, ...], block: int | tuple[int, ...], *arguments: Any
+) -> None:
+    """Launches a kernel over a grid on the reference interpreter."""
+    import quernel
+
+    quernel.kernel(function).options(device="reference")[grid, block](*arguments)
+
+
 def type_of_argument(value: Any) -> ParameterType:
     """The type of a parameter that takes `value`."""
     if isinstance(value, np.ndarray):

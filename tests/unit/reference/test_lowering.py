@@ -18,7 +18,7 @@ from tests.unit.reference.builders import GID, Interpreter, add, array, int_, ke
 
 from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
 from quernel.compiler.recording import CompilationRecording
-from quernel.dtypes import ScalarType, VectorType, bf16, bool_, f16, f32, f64, i32, i64, u8
+from quernel.dtypes import ScalarType, bf16, bool_, f16, f32, f64, i32, i64, u8
 from quernel.errors import KernelAssertionError, LaunchError, OutOfBoundsError, ValidationError
 from quernel.geometry import LaunchForm
 from quernel.identity import KernelId
@@ -49,17 +49,13 @@ from quernel.ir.nodes import (
     Module,
     Param,
     Parameter,
-    Print,
     Return,
     Root,
     RootKind,
     Shape,
     Space,
     Stmt,
-    Subgroup,
-    SubgroupOp,
     ThreadIndex,
-    VecMake,
 )
 from quernel.locations import Location
 from quernel.options import KernelOptions
@@ -577,7 +573,7 @@ def test_a_lowered_kernel_pickles_and_prints(interpreter: Interpreter, user_file
     out = np.zeros(3, np.int64)
     artifact = interpreter.compiler.finalize(interpreter.artifact_id(), again)
     loaded = interpreter.device.target.load(interpreter.artifact_id(), artifact)
-    loaded.kernel(({}, *range(20)), Cells(out), 2)
+    loaded.kernel(({}, None, *range(20)), Cells(out), 2)
     assert out.tolist() == [0, 0, 1]
 
 
@@ -622,29 +618,6 @@ def test_nothing_is_ever_stored(interpreter: Interpreter, user_file: Path) -> No
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
-
-HERE = Location("kernels.py", 5, 4, 5, 9)
-VECTOR = VecMake(components=(int_(1), int_(2)), type=VectorType(i64, 2), loc=HERE)
-
-
-@pytest.mark.parametrize(
-    ("statement", "message"),
-    [
-        (Subgroup(op=SubgroupOp.ANY, operands=(), result="r", loc=HERE), "no subgroup statements"),
-        (Print(values=(), site=0, loc=HERE), "no print statements"),
-        (
-            Assign(name="v", value=VecMake(components=(), type=VectorType(f32, 2), loc=HERE)),
-            "neither vectors nor structs",
-        ),
-        (Alloc(name="v", space=Space.PRIVATE, element=VectorType(f32, 2), shape=(1,), loc=HERE), "no values of type"),
-    ],
-)
-def test_what_the_interpreter_lacks_is_refused_at_its_place(
-    interpreter: Interpreter, statement: Stmt, message: str
-) -> None:
-    with pytest.raises(ValidationError, match=message) as caught:
-        interpreter.lower(grid_kernel([statement]))
-    assert caught.value.where == HERE
 
 
 def test_a_block_of_too_many_threads_is_refused(interpreter: Interpreter) -> None:

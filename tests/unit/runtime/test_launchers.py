@@ -620,6 +620,11 @@ def test_bound_launch_takes_keyword_only_parameters(host: str) -> None:
     assert out.tolist() == [3.0, 3.0]
     bound.update(more=0.5)()
     assert out.tolist() == [2.5, 2.5]
+    interpreted = put.options(interpret=True).over(2)
+    interpreted(out, value=5.0)
+    assert out.tolist() == [6.0, 6.0]
+    interpreted.bind(out, value=6.0, more=0.0)()
+    assert out.tolist() == [6.0, 6.0]
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------

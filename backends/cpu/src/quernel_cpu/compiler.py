@@ -25,6 +25,7 @@ from quernel.compiler.halves import ArtifactCompiler, Signature
 from quernel.errors import CompilationError, ValidationError
 from quernel.identity import build_id_hash
 from quernel_cpu import _toolchain
+from quernel_cpu.scratch import scratch_feature
 from quernel_cpu.types import CpuArtifact, CpuLowered, CpuVariant
 from quernel_cpu.vectormath import VECTOR_LIBRARY_FEATURE
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from quernel.compiler.recording import CompilationRecording
     from quernel.ir.analysis import ParameterUses
     from quernel.ir.nodes import Parameter
+    from quernel_cpu.emission.cells import Scratch
 
 __all__ = ["LANGUAGE", "CpuCompiler"]
 
@@ -92,7 +94,9 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
                 params=header.params,
                 slots=header.slots,
                 block=header.block,
-                features=(VECTOR_LIBRARY_FEATURE,) if uses_vector_library else (),
+                shared_bytes=header.shared_bytes,
+                features=(*header.features, *((VECTOR_LIBRARY_FEATURE,) if uses_vector_library else ())),
+                num_sites=header.num_sites,
                 statistics=(("code_bytes", len(object_code)),),
             ),
             object_code=object_code,
@@ -122,13 +126,24 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
     def _own(self, kernel: KernelDefinition, variant: CpuVariant) -> tuple[str, ArtifactHeader]:
         from quernel.ir.analysis import parameter_uses
         from quernel.ir.passes import optimize
+        from quernel.ir.segments import segment
+        from quernel.ir.sites import num_sites
+        from quernel_cpu.emission.cells import scratch_of
         from quernel_cpu.lowering import lower_module
-        from quernel_cpu.validation import validate
+        from quernel_cpu.validation import is_cooperative, validate, validate_scratch
 
         module = optimize(kernel.expand())
         validate(module, self.target_info)
-        header = _header(module.kernel.params, parameter_uses(module), module.kernel.block, variant)
-        return lower_module(module, self.target_info, variant, header.slots), header
+        sites = num_sites(module)
+        uses = parameter_uses(module)
+        header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites)
+        if not is_cooperative(module):
+            return lower_module(module, self.target_info, variant, header.slots), header
+        segmented = segment(module)
+        scratch = scratch_of(segmented)
+        validate_scratch(module.kernel, scratch, self.target_info)
+        header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites, scratch=scratch)
+        return lower_module(module, self.target_info, variant, header.slots, segmented), header
 
     def _foreign(
         self, kernel: KernelDefinition, foreign: ForeignSource, variant: CpuVariant
@@ -155,10 +170,24 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
 
 
 def _header(
-    params: tuple[Parameter, ...], uses: ParameterUses, block: tuple[int, ...], variant: CpuVariant
+    params: tuple[Parameter, ...],
+    uses: ParameterUses,
+    block: tuple[int, ...],
+    variant: CpuVariant,
+    *,
+    num_sites: int = 0,
+    scratch: Scratch | None = None,
 ) -> ArtifactHeader:
     from quernel_cpu.lowering import ENTRY
     from quernel_cpu.slots import argument_slots, header_parameters
 
-    slots: tuple[Slot, ...] = argument_slots(params, uses, variant)
-    return ArtifactHeader(entry=ENTRY, params=header_parameters(params, uses), slots=slots, block=block)
+    slots: tuple[Slot, ...] = argument_slots(params, uses, variant, reports=num_sites > 0)
+    return ArtifactHeader(
+        entry=ENTRY,
+        params=header_parameters(params, uses),
+        slots=slots,
+        block=block,
+        shared_bytes=scratch.shared_bytes if scratch is not None else 0,
+        features=(scratch_feature(scratch.num_bytes),) if scratch is not None and scratch.num_bytes else (),
+        num_sites=num_sites,
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from quernel.geometry import MAX_NDIM, Geometry, LaunchForm
 from quernel.runtime.operations import DeviceInfo, DeviceOperations, Memory, PreparedLaunch
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cpu.pool import available_threads, run_pieces
+from quernel_cpu.scratch import packed_scratch
 from quernel_cpu.target import CpuTarget
 from quernel_cpu.types import Loaded
 
@@ -135,6 +138,8 @@ def _num_items(geometry: Geometry) -> int:
 def _run(loaded: Loaded, geometry: bytes, num_items: int, form: LaunchForm, arguments: bytes) -> None:
     """Runs all items: here if that is quick, or else spread over the cores. Each launch is timed for the next one."""
     entry, first = loaded.entry, 0
+    if loaded.scratch_bytes:
+        entry = partial(_run_with_scratch, entry, loaded.scratch_bytes)
     started_ns = time.perf_counter_ns()
     if not loaded.ns_per_item and num_items > 1:
         first = max(1, num_items // _SAMPLES)
@@ -150,6 +155,20 @@ def _run(loaded: Loaded, geometry: bytes, num_items: int, form: LaunchForm, argu
         num_threads = min(num_threads, len(bounds))
         run_pieces(lambda begin, end: entry(arguments, geometry, begin, end), bounds, num_threads)
     loaded.ns_per_item = (time.perf_counter_ns() - started_ns) * num_threads / (num_items - first)
+
+
+def _run_with_scratch(
+    entry: Callable[[bytes, bytes, int, int], None],
+    num_bytes: int,
+    arguments: bytes,
+    geometry: bytes,
+    first: int,
+    end: int,
+) -> None:
+    """Runs a part of a launch with scratch memory of this thread."""
+    packed, memory = packed_scratch(num_bytes)
+    entry(arguments, geometry + packed, first, end)
+    del memory
 
 
 def _pieces(first: int, end: int, expected_ns: float, num_threads: int, step: int) -> list[tuple[int, int]]:

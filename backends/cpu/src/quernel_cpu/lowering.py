@@ -2,27 +2,38 @@
 
 Every kernel has one calling convention: `void quernel_entry(ptr cells, ptr geometry, i64 first, i64 end)`.
 `cells` holds 8 bytes for each slot of the header, the value in the low ones. `geometry` holds nine i64: blocks, then
-points or threads, then first `global_id`, each along up to three axes in array order. The entry point runs the points
-`first` to `end` of an `over` launch, counted in array order, or those blocks of a grid.
+points or threads, then first `global_id`, each along up to three axes in array order; where the kernel needs scratch
+memory, its address follows, which is the calling thread's alone. The entry point runs the points `first` to `end` of an
+`over` launch, counted in array order, or those blocks of a grid; once a check has failed in any thread, it returns at
+the next block or run of points.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+
+from attrs import evolve
 
 from quernel.capabilities import TargetInfo
 from quernel.compiler.artifacts import Slot, SlotKind
 from quernel.dtypes import ArrayType
 from quernel.geometry import MAX_NDIM, LaunchForm
-from quernel.ir.nodes import Kernel, Module, Parameter
+from quernel.ir.nodes import Assert, Kernel, Module, Parameter
+from quernel.ir.segments import SegmentedKernel
+from quernel.ir.walk import walk_statements
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.bodies import emit_function
-from quernel_cpu.emission.functions import DeviceFunction, device_functions, passes_private_arrays
+from quernel_cpu.emission.cells import block_cells, scratch_of
+from quernel_cpu.emission.expressions import Operands
+from quernel_cpu.emission.functions import DeviceFunction, device_functions, passes_own_arrays
 from quernel_cpu.emission.independence import array_stored_last
-from quernel_cpu.emission.segments import Launch, LoopSegments, Segment, SegmentEmitter, count_up
+from quernel_cpu.emission.loops import count_up
+from quernel_cpu.emission.regions import RegionEmitter
+from quernel_cpu.emission.reports import violation_seen
+from quernel_cpu.emission.segments import Launch, LoopSegments, Segment, SegmentEmitter
 from quernel_cpu.emission.text import Code, Unit
-from quernel_cpu.emission.values import scalar
 from quernel_cpu.targets import enabled_features
 from quernel_cpu.types import CpuVariant
 from quernel_cpu.vectormath import vector_functions
@@ -38,13 +49,24 @@ _SIGNATURE = (
 )
 
 
-def lower_module(module: Module, target: TargetInfo, variant: CpuVariant, slots: tuple[Slot, ...]) -> str:
-    """The LLVM IR of a validated module, whose entry point receives `slots`."""
+_POINTS_BETWEEN_CHECKS = 4096
+"""How many points of a launch with checks run before it is asked whether one failed elsewhere."""
+
+
+def lower_module(
+    module: Module,
+    target: TargetInfo,
+    variant: CpuVariant,
+    slots: tuple[Slot, ...],
+    segmented: SegmentedKernel | None = None,
+) -> str:
+    """The LLVM IR of a validated module, whose entry point receives `slots`; `segmented` if its threads meet."""
+    module = module if segmented is None else segmented.module
     fast_math = module.kernel.options.fast_math
     functions = device_functions(module)
-    unit, mark = _lower_kernel(module.kernel, functions, target, variant, slots)
-    # A function that may be handed a thread's own array cannot say that its accesses never meet another thread's.
-    function_mark = "" if passes_private_arrays(module) else mark
+    unit, mark = _lower_kernel(module.kernel, functions, target, variant, slots, segmented)
+    # A function that may be handed memory of a thread or a block cannot say that threads never meet there.
+    function_mark = "" if passes_own_arrays(module) else mark
     for function in functions.values():
         emit_function(unit, function, functions, function_mark, fast_math=fast_math)
     return str(unit)
@@ -65,6 +87,7 @@ def _lower_kernel(
     target: TargetInfo,
     variant: CpuVariant,
     slots: tuple[Slot, ...],
+    segmented: SegmentedKernel | None = None,
 ) -> tuple[Unit, str]:
     """A unit with the entry point, and the mark of accesses that have no dependences between threads."""
     features = enabled_features(target)
@@ -81,8 +104,15 @@ def _lower_kernel(
         scalars=scalars,
         arrays=arrays,
         functions=functions,
+        diagnostics=_load_diagnostics(code, slots),
     )
-    _emit_entry(unit, code, segment, LoopSegments(unit, code, group))
+    segments = LoopSegments(unit, code, group)
+    run_block: Callable[[tuple[str, ...]], None] = partial(segments.emit_block, segment)
+    if segmented is not None:
+        cells, shared = block_cells(code, segmented, scratch_of(segmented), _load_scratch(code), mark)
+        segment = evolve(segment, arrays=arrays | shared, cells=cells, private=segmented.private)
+        run_block = RegionEmitter(unit, code, segments, segmented, segment).emit_block
+    _emit_entry(unit, code, segment, segments, run_block)
     return unit, mark
 
 
@@ -104,10 +134,10 @@ def _load_parameters(
     slots: tuple[Slot, ...],
     variant: CpuVariant,
     marks: dict[str, str],
-) -> tuple[dict[str, str], dict[str, ArrayOperands]]:
+) -> tuple[dict[str, Operands], dict[str, ArrayOperands]]:
     """The scalar parameters and the arrays that the slots hold, read once at the start of the entry point."""
     arithmetic = Arithmetic(unit, code, fast_math=False)
-    scalars: dict[str, str] = {}
+    scalars: dict[str, Operands] = {}
     pointers: dict[int, str] = {}
     shapes: dict[int, dict[int, str]] = {}
     strides: dict[int, dict[int, str]] = {}
@@ -121,17 +151,18 @@ def _load_parameters(
             case SlotKind.STRIDE:
                 strides.setdefault(slot.param, {})[slot.axis] = code.value(f"load i64, ptr {cell}, align 8")
             case SlotKind.SCALAR:
-                scalars[params[slot.param].name] = arithmetic.load(slot.dtype, cell, "")
-            case SlotKind.EXTENT | SlotKind.START | SlotKind.GRID:
-                pass  # The geometry holds these.
+                scalars[params[slot.param].name] = (arithmetic.load(slot.dtype, cell, ""),)
+            case SlotKind.EXTENT | SlotKind.START | SlotKind.GRID | SlotKind.DIAGNOSTICS:
+                pass  # The geometry holds the first three; the last is no parameter's.
     arrays = {}
     for number, param in enumerate(params):
         if isinstance(param.type, ArrayType):
             own_strides = strides.get(number, {})
+            assert param.type.element is not None
             if variant.contiguous and param.type.ndim:
                 own_strides[param.type.ndim - 1] = "1"
             arrays[param.name] = ArrayOperands(
-                element=scalar(param.type.element),
+                element=param.type.element,
                 pointer=pointers.get(number, "null"),
                 shape=shapes.get(number, {}),
                 strides=own_strides,
@@ -154,29 +185,77 @@ def _load_launch(code: Code, ndim: int) -> Launch:
     return Launch(grid=row(0), extent=row(1), start=row(2))
 
 
-def _emit_entry(unit: Unit, code: Code, segment: Segment, segments: SegmentEmitter) -> None:
-    """Adds the entry point, which runs the segment for every point or block that it is given."""
-    if segment.kernel.form is LaunchForm.OVER:
+def _load_scratch(code: Code) -> str:
+    """The address of the calling thread's scratch memory."""
+    address = code.value(f"getelementptr inbounds i64, ptr %geometry, i64 {3 * MAX_NDIM}")
+    return code.value(f"load ptr, ptr {address}, align 8")
+
+
+def _load_diagnostics(code: Code, slots: tuple[Slot, ...]) -> str:
+    """The address of the diagnostics buffer, where the launch has one."""
+    for number, slot in enumerate(slots):
+        if slot.kind is SlotKind.DIAGNOSTICS:
+            cell = code.value(f"getelementptr inbounds i64, ptr %cells, i64 {number}")
+            return code.value(f"load ptr, ptr {cell}, align 8")
+    return "null"
+
+
+def _emit_entry(
+    unit: Unit,
+    code: Code,
+    segment: Segment,
+    segments: SegmentEmitter,
+    run_block: Callable[[tuple[str, ...]], None],
+) -> None:
+    """Adds the entry point, which runs every point or block that it is given."""
+    kernel = segment.kernel
+    is_checked = any(isinstance(stmt, Assert) for stmt in walk_statements(kernel.body))
+    done = code.label("stop")
+    if kernel.form is LaunchForm.OVER and not is_checked:
         segments.emit_points(segment, "%first", "%end")
+    elif kernel.form is LaunchForm.OVER:
+        _emit_runs_of_points(unit, code, segment, segments, done)
     else:
-        count_up(code, "%first", "%end", _with_block_id(code, segment, segments.emit_block))
+
+        def block(number: str) -> None:
+            if is_checked:
+                _stop_after_violation(code, segment, done)
+            run_block(_block_id(code, segment, number))
+
+        count_up(code, "%first", "%end", block)
+    code.place(done)
     code.end("ret void")
     unit.add_function(code.function(_SIGNATURE))
 
 
-def _with_block_id(
-    code: Code, segment: Segment, emit_block: Callable[[Segment, tuple[str, ...]], None]
-) -> Callable[[str], None]:
-    """The body of the loop over blocks, which takes a block's number apart into its place in the grid."""
+def _emit_runs_of_points(unit: Unit, code: Code, segment: Segment, segments: SegmentEmitter, done: str) -> None:
+    count = code.value("sub nsw i64 %end, %first")
+    rounded = code.value(f"add nsw i64 {count}, {_POINTS_BETWEEN_CHECKS - 1}")
+    num_runs = code.value(f"udiv i64 {rounded}, {_POINTS_BETWEEN_CHECKS}")
+    smaller = unit.declare("i64", "llvm.smin.i64", "i64", "i64")
 
-    def body(number: str) -> None:
-        block_id: list[str] = []
-        rest = number
-        for axis in reversed(range(1, segment.kernel.ndim)):
-            along = segment.launch.grid[axis]
-            quotient = code.value(f"udiv i64 {rest}, {along}")
-            block_id.insert(0, code.value(f"sub i64 {rest}, {code.value(f'mul i64 {quotient}, {along}')}"))
-            rest = quotient
-        emit_block(segment, (rest, *block_id))
+    def run(number: str) -> None:
+        _stop_after_violation(code, segment, done)
+        first = code.value(f"add nsw i64 %first, {code.value(f'mul nsw i64 {number}, {_POINTS_BETWEEN_CHECKS}')}")
+        full = code.value(f"add nsw i64 {first}, {_POINTS_BETWEEN_CHECKS}")
+        segments.emit_points(segment, first, code.value(f"call i64 {smaller}(i64 {full}, i64 %end)"))
 
-    return body
+    count_up(code, "0", num_runs, run)
+
+
+def _stop_after_violation(code: Code, segment: Segment, done: str) -> None:
+    going_on = code.label("go.on")
+    code.branch_if(violation_seen(code, segment.diagnostics), done, going_on)
+    code.place(going_on)
+
+
+def _block_id(code: Code, segment: Segment, number: str) -> tuple[str, ...]:
+    """A block's number taken apart into its place in the grid."""
+    block_id: list[str] = []
+    rest = number
+    for axis in reversed(range(1, segment.kernel.ndim)):
+        along = segment.launch.grid[axis]
+        quotient = code.value(f"udiv i64 {rest}, {along}")
+        block_id.insert(0, code.value(f"sub i64 {rest}, {code.value(f'mul i64 {quotient}, {along}')}"))
+        rest = quotient
+    return (rest, *block_id)

@@ -12,8 +12,13 @@ from quernel_cpu.types import CpuVariant
 __all__ = ["all_uses", "argument_slots", "header_parameters"]
 
 
-def argument_slots(params: tuple[Parameter, ...], uses: ParameterUses, variant: CpuVariant) -> tuple[Slot, ...]:
-    """The slots for these parameters, in their order. The last stride of a contiguous array is known to be 1."""
+def argument_slots(
+    params: tuple[Parameter, ...], uses: ParameterUses, variant: CpuVariant, *, reports: bool = False
+) -> tuple[Slot, ...]:
+    """The slots for these parameters, in their order. The last stride of a contiguous array is known to be 1.
+
+    `reports`: the address of the diagnostics buffer is the last.
+    """
     slots: list[Slot] = []
     for number, param in enumerate(params):
         if isinstance(param.type, ArrayType):
@@ -29,6 +34,8 @@ def argument_slots(params: tuple[Parameter, ...], uses: ParameterUses, variant: 
             ]
         elif param.name in uses.scalars:
             slots.append(Slot(SlotKind.SCALAR, number, dtype=scalar(param.type.dtype)))
+    if reports:
+        slots.append(Slot(SlotKind.DIAGNOSTICS, dtype=u64))
     return tuple(slots)
 
 

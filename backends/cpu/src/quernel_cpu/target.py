@@ -8,6 +8,7 @@ from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.halves import LaunchFacts
 from quernel.compiler.persistent import PersistentTarget
 from quernel_cpu import _toolchain
+from quernel_cpu.scratch import scratch_bytes
 from quernel_cpu.types import CpuArtifact, CpuVariant, Loaded
 from quernel_cpu.vectormath import VECTOR_LIBRARY_FEATURE, VECTOR_LIBRARY_FILE
 
@@ -38,4 +39,4 @@ class CpuTarget(PersistentTarget[CpuVariant, CpuArtifact, Loaded]):
         library = _toolchain.load_object(
             artifact.payload, artifact.header.entry, VECTOR_LIBRARY_FILE if needs_vector_library else None
         )
-        return Loaded(_ENTRY_TYPE(library.address), library)
+        return Loaded(_ENTRY_TYPE(library.address), library, scratch_bytes(artifact.header.features))

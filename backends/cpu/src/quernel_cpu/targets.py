@@ -25,13 +25,11 @@ PIPELINE_VERSION = 1
 """Version of how object code is made of LLVM IR: passes, levels, flags of the target machine."""
 
 _CAPABILITIES = Capabilities(
-    int64_atomics=False,
-    f64_atomics=False,
-    barriers=False,
     subgroups=False,
+    checked=True,
     source_languages=("llvm-ir",),
 )
-_LIMITS = Limits(max_grid=((1 << 62) - 1,) * 3, max_shared_bytes=0)
+_LIMITS = Limits(max_grid=((1 << 62) - 1,) * 3, max_shared_bytes=256 * 1024)
 _LEVELS = {
     "x86_64": {
         "x86-64": "",

@@ -54,9 +54,11 @@ class Loaded:
     Attributes:
         entry: `entry(cells, geometry, first, end)`; releases the GIL while it runs.
         keep_alive: what holds the code in memory.
+        scratch_bytes: memory that each thread which runs it needs; its address follows the geometry.
         ns_per_item: measured time of one point or block on one core, or 0 before the first launch.
     """
 
     entry: Callable[[bytes, bytes, int, int], None]
     keep_alive: Any
+    scratch_bytes: int = 0
     ns_per_item: float = 0.0

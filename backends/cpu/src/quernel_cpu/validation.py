@@ -4,49 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import assert_never
+from typing import TYPE_CHECKING
 
 from quernel.capabilities import TargetInfo
-from quernel.dtypes import ArrayType, DType, ValueType
+from quernel.dtypes import ArrayType, DType, ScalarType, ValueType
 from quernel.errors import ValidationError
 from quernel.geometry import LaunchForm
 from quernel.ir.nodes import (
     Alloc,
-    Assert,
-    Assign,
     Atomic,
     Barrier,
-    Break,
-    Call,
-    Continue,
-    Expr,
-    Field,
-    For,
     Function,
-    If,
     IndexKind,
     Kernel,
-    Load,
-    Loop,
     Module,
-    Print,
-    Return,
     Space,
-    Stmt,
-    Store,
-    StructMake,
     Subgroup,
     ThreadIndex,
-    VecGet,
-    VecMake,
 )
 from quernel.ir.walk import walk_expressions, walk_statements
 from quernel.locations import NOWHERE, Location
+from quernel_cpu.emission.leaves import Leaf, leaf_alignment, part_at
+from quernel_cpu.emission.values import scalar
 
-__all__ = ["validate", "validate_block"]
+if TYPE_CHECKING:
+    from quernel_cpu.emission.cells import Scratch
+
+__all__ = ["is_cooperative", "validate", "validate_block", "validate_scratch"]
 
 _MAX_PRIVATE_BYTES = 256 * 1024
 """Private memory lies on the stack, of which a thread may have no more than 512 KiB."""
+_MAX_SCRATCH_BYTES = 64 * 1024 * 1024
+"""What the threads of a block share and keep across barriers, for each worker thread."""
 _OF_SUBGROUPS = frozenset({IndexKind.SUBGROUP_ID, IndexKind.SUBGROUP_LANE, IndexKind.SUBGROUP_SIZE})
 _OF_POINTS = frozenset({IndexKind.GLOBAL_ID, IndexKind.GLOBAL_DIM})
 
@@ -59,8 +48,6 @@ def validate(module: Module, target: TargetInfo) -> None:
     """
     kernel = module.kernel
     validate_block(kernel.block, target, kernel.loc)
-    if kernel.options.checked:
-        raise _refusal("checked launches", kernel.loc, target, "launch without checked=True")
     owners: tuple[Kernel | Function, ...] = (kernel, *module.functions)
     for owner in owners:
         for construct, where in _missing(owner):
@@ -102,7 +89,7 @@ def _known(where: Location) -> Location | None:
 def _validate_private_memory(owner: Kernel | Function, target: TargetInfo) -> None:
     num_bytes = 0
     for stmt in walk_statements(owner.body):
-        if isinstance(stmt, Alloc):
+        if isinstance(stmt, Alloc) and stmt.space is Space.PRIVATE:
             num_bytes += math.prod(stmt.shape) * stmt.element.itemsize
             if num_bytes > _MAX_PRIVATE_BYTES:
                 raise ValidationError(
@@ -113,7 +100,48 @@ def _validate_private_memory(owner: Kernel | Function, target: TargetInfo) -> No
                 )
 
 
+def validate_scratch(kernel: Kernel, scratch: Scratch, target: TargetInfo) -> None:
+    """Refuses more memory for a block than there is.
+
+    Raises:
+        ValidationError: the shared arrays are too large, or what the threads keep between barriers.
+    """
+    allowed = target.limits.max_shared_bytes
+    if scratch.shared_bytes > allowed:
+        raise ValidationError(
+            f"a block of {kernel.name} has {scratch.shared_bytes} bytes of shared memory; "
+            f"{target.backend}:{target.name} allows {allowed}",
+            where=_known(kernel.loc),
+            fix="use smaller shared arrays",
+        )
+    if scratch.num_bytes > _MAX_SCRATCH_BYTES:
+        raise ValidationError(
+            f"the threads of a block of {kernel.name} keep {scratch.num_bytes} bytes across barriers; "
+            f"{target.backend}:{target.name} allows {_MAX_SCRATCH_BYTES}",
+            where=_known(kernel.loc),
+            fix="use smaller private arrays, or a smaller block",
+        )
+
+
+def is_cooperative(module: Module) -> bool:
+    """Whether the threads of a block share memory or wait for each other."""
+    everything = (module.kernel.body, *(function.body for function in module.functions))
+    return any(
+        isinstance(stmt, Barrier) or (isinstance(stmt, Alloc) and stmt.space is Space.SHARED)
+        for body in everything
+        for stmt in walk_statements(body)
+    )
+
+
 def _validate_points(owner: Kernel | Function) -> None:
+    for stmt in walk_statements(owner.body):
+        if isinstance(stmt, Barrier) or (isinstance(stmt, Alloc) and stmt.space is Space.SHARED):
+            what = "barrier" if isinstance(stmt, Barrier) else "shared memory"
+            raise ValidationError(
+                f"a kernel launched with over(...) has no blocks, so no {what}",
+                where=_known(stmt.loc),
+                fix="launch it as kernel[qn.cdiv(extent, block), block]",
+            )
     for expr in walk_expressions(owner.body):
         if isinstance(expr, ThreadIndex) and expr.kind not in _OF_POINTS:
             raise ValidationError(
@@ -125,56 +153,34 @@ def _validate_points(owner: Kernel | Function) -> None:
 
 def _missing(owner: Kernel | Function) -> Iterator[tuple[str, Location]]:
     """What `owner` uses and the target has not, with its place."""
-    for param in owner.params:
-        declared = param.type.element if isinstance(param.type, ArrayType) else param.type.dtype
-        yield from _missing_type(declared, param.loc)
-    for variable in owner.locals:
-        yield from _missing_type(variable.type, owner.loc)
+    if isinstance(owner, Kernel):
+        for param in owner.params:
+            if isinstance(param.type, ScalarType) and not isinstance(param.type.dtype, DType):
+                yield f"parameters of type {param.type}", param.loc
+    arrays = _arrays(owner)
     for stmt in walk_statements(owner.body):
-        yield from _missing_statement(stmt)
-    for expr in walk_expressions(owner.body):
-        yield from _missing_expression(expr)
-
-
-def _missing_type(value_type: ValueType | None, where: Location) -> Iterator[tuple[str, Location]]:
-    if not isinstance(value_type, DType):
-        yield f"values of type {value_type}", where
-
-
-def _missing_statement(stmt: Stmt) -> Iterator[tuple[str, Location]]:
-    match stmt:
-        case Barrier():
-            yield "barriers", stmt.loc
-        case Atomic():
-            yield f"atomic operations such as atomic.{stmt.op.value}", stmt.loc
-        case Subgroup():
+        if isinstance(stmt, Subgroup):
             yield f"subgroup operations such as subgroup.{stmt.op.value}", stmt.loc
-        case Assert():
-            yield "assertions", stmt.loc
-        case Print():
-            yield "print", stmt.loc
-        case Alloc() if stmt.space is Space.SHARED:
-            yield "shared memory", stmt.loc
-        case Alloc():
-            yield from _missing_type(stmt.element, stmt.loc)
-        case Store():
-            if stmt.place.view:
-                yield "views of parts of an element", stmt.loc
-        case Assign() | Call() | If() | For() | Loop() | Break() | Continue() | Return():
-            return
-        case _:
-            assert_never(stmt)
-
-
-def _missing_expression(expr: Expr) -> Iterator[tuple[str, Location]]:
-    match expr:
-        case VecMake() | VecGet():
-            yield "vectors", expr.loc
-        case StructMake() | Field():
-            yield "structs", expr.loc
-        case Load() if expr.place.view:
-            yield "views of parts of an element", expr.loc
-        case ThreadIndex() if expr.kind in _OF_SUBGROUPS:
+        elif isinstance(stmt, Atomic):
+            yield from _missing_atomic(stmt, arrays)
+    for expr in walk_expressions(owner.body):
+        if isinstance(expr, ThreadIndex) and expr.kind in _OF_SUBGROUPS:
             yield f"subgroups, so no {expr.kind.value}", expr.loc
-        case _:
-            return
+
+
+def _missing_atomic(stmt: Atomic, arrays: dict[str, ValueType]) -> Iterator[tuple[str, Location]]:
+    dtype = scalar(stmt.place.type)
+    if dtype.bits < 32:
+        yield f"atomic operations on {dtype}", stmt.loc
+        return
+    element = arrays[stmt.place.root.name]
+    offset = part_at(element, stmt.place.view).offset_bytes
+    if leaf_alignment(element, Leaf(dtype, 0), offset) < dtype.itemsize:
+        yield f"atomic operations on a {dtype} that is not aligned in {element}", stmt.loc
+
+
+def _arrays(owner: Kernel | Function) -> dict[str, ValueType]:
+    """The element types of all arrays by name."""
+    found = {param.name: param.type.element for param in owner.params if isinstance(param.type, ArrayType)}
+    found |= {stmt.name: stmt.element for stmt in walk_statements(owner.body) if isinstance(stmt, Alloc)}
+    return {name: element for name, element in found.items() if element is not None}

@@ -28,14 +28,14 @@ F32Array = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @qn.kernel
-def saxpy(a: float, x: qn.Array[qn.f32], y: qn.Array[qn.f32]):  # type: ignore[no-untyped-def]  # reads as users write it
+def saxpy(a: float, x: qn.Array[qn.f32], y: qn.Array[qn.f32]) -> None:
     """`y = a * x + y`, element by element."""
     i = qn.global_id()
     y[i] = a * x[i] + y[i]
 
 
 @qn.kernel
-def blur_rows(source: qn.Array3[qn.f32], taps: qn.Array1[qn.f32], target: qn.Array3[qn.f32]):  # type: ignore[no-untyped-def]
+def blur_rows(source: qn.Array3[qn.f32], taps: qn.Array1[qn.f32], target: qn.Array3[qn.f32]) -> None:
     """Weighs the pixels of a row round each pixel; the edge pixel stands for what lies beyond."""
     plane, row, column = qn.global_id()
     radius = len(taps) // 2
@@ -46,7 +46,7 @@ def blur_rows(source: qn.Array3[qn.f32], taps: qn.Array1[qn.f32], target: qn.Arr
 
 
 @qn.kernel
-def blur_columns(source: qn.Array3[qn.f32], taps: qn.Array1[qn.f32], target: qn.Array3[qn.f32]):  # type: ignore[no-untyped-def]
+def blur_columns(source: qn.Array3[qn.f32], taps: qn.Array1[qn.f32], target: qn.Array3[qn.f32]) -> None:
     """The same along the columns."""
     plane, row, column = qn.global_id()
     radius = len(taps) // 2
@@ -57,7 +57,7 @@ def blur_columns(source: qn.Array3[qn.f32], taps: qn.Array1[qn.f32], target: qn.
 
 
 @qn.func
-def luminance(picture, row, column):  # type: ignore[no-untyped-def]
+def luminance(picture: qn.Array3[qn.f32], row: int, column: int) -> float:
     """How bright a pixel is to the eye, from 0 to 1; beyond the edge the edge pixel counts."""
     r = min(max(row, 0), picture.shape[1] - 1)
     c = min(max(column, 0), picture.shape[2] - 1)
@@ -65,7 +65,7 @@ def luminance(picture, row, column):  # type: ignore[no-untyped-def]
 
 
 @qn.kernel
-def edges(picture: qn.Array3[qn.f32], target: qn.Array2[qn.f32]):  # type: ignore[no-untyped-def]
+def edges(picture: qn.Array3[qn.f32], target: qn.Array2[qn.f32]) -> None:
     """The length of the brightness gradient by Sobel's operator."""
     row, column = qn.global_id()
     dx = 0.0
@@ -78,13 +78,12 @@ def edges(picture: qn.Array3[qn.f32], target: qn.Array2[qn.f32]):  # type: ignor
 
 
 @qn.kernel(contract=False)
-def mandelbrot(left: qn.f32, top: qn.f32, step: qn.f32, limit: qn.i32, counts: qn.Array2[qn.i32]):  # type: ignore[no-untyped-def]
+def mandelbrot(left: qn.f32, top: qn.f32, step: qn.f32, limit: qn.i32, counts: qn.Array2[qn.i32]) -> None:
     """How many steps `z = z*z + c` takes to leave the circle of radius 2, at most `limit`."""
     row, column = qn.global_id()
     c_re = left + step * qn.f32(column)
     c_im = top + step * qn.f32(row)
-    re = qn.f32(0)
-    im = qn.f32(0)
+    re, im = qn.f32(0), qn.f32(0)
     count = 0
     while count < limit and re * re + im * im <= 4:
         re, im = re * re - im * im + c_re, 2 * re * im + c_im
@@ -106,7 +105,7 @@ def numpy_blur(picture: F32Array, taps: F32Array, axis: int) -> F32Array:
     padded = np.pad(picture.astype(np.float64), pad, mode="edge")
     length = picture.shape[axis]
     shifted = (padded.take(range(k, k + length), axis) * float(tap) for k, tap in enumerate(taps))
-    return np.sum(list(shifted), axis=0).astype(np.float32)
+    return np.asarray(np.sum(list(shifted), axis=0), np.float32)
 
 
 def numpy_edges(picture: F32Array) -> F32Array:
@@ -117,7 +116,7 @@ def numpy_edges(picture: F32Array) -> F32Array:
     smooth_columns = light[:, :-2] + 2 * light[:, 1:-1] + light[:, 2:]
     dx = smooth_rows[:, 2:] - smooth_rows[:, :-2]
     dy = smooth_columns[2:] - smooth_columns[:-2]
-    return np.sqrt(dx * dx + dy * dy).astype(np.float32)
+    return np.asarray(np.sqrt(dx * dx + dy * dy), np.float32)
 
 
 def numpy_mandelbrot(

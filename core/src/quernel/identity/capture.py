@@ -21,7 +21,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any, ClassVar, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, cast, final
 
 import attrs
 
@@ -200,8 +200,8 @@ class _Walk(Encoder):
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             self._take_cell(name, cell)
         looked_up = lookups(code)
-        # Every function has `__builtins__` since Python 3.10; the type stubs do not say so.
-        self._take_globals(looked_up, function.__globals__, function.__builtins__)  # type: ignore[attr-defined]
+        # Every function has `__builtins__` since Python 3.10; not all type stubs say so.
+        self._take_globals(looked_up, function.__globals__, cast(Any, function).__builtins__)
         looked_into = 0
         while looked_into < len(self._owners):  # grows: a module's attribute may be a module
             owner, reached_by = list(self._owners.values())[looked_into]

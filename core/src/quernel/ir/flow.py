@@ -5,12 +5,29 @@ from __future__ import annotations
 from quernel.ir.nodes import Break, Continue, For, If, Loop, Return, Stmt
 from quernel.ir.walk import Body
 
-__all__ = ["completes", "leaves_loop"]
+__all__ = ["completes", "has_one_trip", "leaves_loop"]
 
 
 def completes(body: Body) -> bool:
     """Whether control may reach the end of `body`; conditions count as unknown."""
     return all(_completes(stmt) for stmt in body)
+
+
+def has_one_trip(loop: Loop) -> bool:
+    """Whether the loop surely ends with its first trip: its last statement leaves it, and nothing goes back."""
+    if not loop.body or not isinstance(loop.body[-1], Break | Return):
+        return False
+    pending = list(loop.body)
+    while pending:
+        match pending.pop():
+            case Continue():
+                return False
+            case If(then=then, otherwise=otherwise):
+                pending.extend(then)
+                pending.extend(otherwise)
+            case _:
+                pass
+    return True
 
 
 def leaves_loop(body: Body) -> bool:

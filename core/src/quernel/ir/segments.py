@@ -13,7 +13,8 @@ from typing import assert_never
 
 import attrs
 
-from quernel.dtypes import bool_
+from quernel.dtypes import ValueType, bool_, i64
+from quernel.ir.flow import has_one_trip
 from quernel.ir.nodes import (
     Alloc,
     ArrayRef,
@@ -45,7 +46,7 @@ from quernel.ir.nodes import (
 )
 from quernel.ir.passes.inline import inline
 from quernel.ir.uniformity import Level, Uniformity, check_uniformity
-from quernel.ir.walk import Body, bodies, expressions_of, walk_expressions, walk_statements, with_bodies
+from quernel.ir.walk import Body, bodies, expressions_of, map_statements, walk_expressions, walk_statements, with_bodies
 
 __all__ = [
     "BlockBreak",
@@ -165,14 +166,12 @@ def segment(module: Module) -> SegmentedKernel:
     if not has_barriers(module):
         return _with_liveness(module, uniformity, (Segment(_without_allocs(module)),))
     splitter = _Splitter(uniformity)
-    regions = splitter.regions(_without_allocs(module), in_loop=False)
-    extra: tuple[LocalVariable, ...] = ()
+    regions = splitter.regions(_without_allocs(module))
     if splitter.exits and sum(1 for _ in _segments(regions)) > 1:
-        flag = _unused_name("exited", module)
-        extra = (LocalVariable(name=flag, type=bool_),)
+        flag = splitter.fresh("exited", bool_)
         regions = (Segment((_flagged(flag, value=False),)), *(_with_exit_flag(region, flag) for region in regions))
-    module = attrs.evolve(module, kernel=attrs.evolve(module.kernel, locals=(*module.kernel.locals, *extra)))
-    return _with_liveness(module, uniformity, regions)
+    module = attrs.evolve(module, kernel=attrs.evolve(module.kernel, locals=(*module.kernel.locals, *splitter.locals)))
+    return _with_liveness(module, uniformity, regions, splitter.agreed)
 
 
 def _without_allocs(module: Module) -> Body:
@@ -182,49 +181,87 @@ def _without_allocs(module: Module) -> Body:
 # --- splitting --------------------------------------------------------------------------------------------------------
 
 
+@attrs.define
+class _BlockLoop:
+    """A loop that the block runs as one, while its body is cut.
+
+    A thread that goes on with the next trip while others do not (after the last barrier) raises `skipped`, so that it
+    misses the segments that are left of its trip.
+    """
+
+    stmt: For | Loop
+    has_one_trip: bool
+    skipped: str | None = None
+    is_read: bool = False
+
+
 class _Splitter:
     """Cuts bodies at barriers, and lifts the control round them to the block."""
 
     def __init__(self, uniformity: Uniformity) -> None:
         self._uniformity = uniformity
+        self._names = _Names(uniformity.module)
         self.exits = False
         """Whether some thread may return from a segment while others go on."""
+        self.locals: list[LocalVariable] = []
+        """Locals that the regions need besides."""
+        self.agreed: set[str] = set()
+        """Those of them on which the block agrees."""
 
-    def regions(self, body: Body, *, in_loop: bool) -> tuple[Region, ...]:
+    def fresh(self, wanted: str, type_: ValueType) -> str:
+        """The name of another local."""
+        name = self._names.fresh(wanted)
+        self.locals.append(LocalVariable(name=name, type=type_))
+        return name
+
+    def regions(self, body: Body, loop: _BlockLoop | None = None) -> tuple[Region, ...]:
+        """The regions of a body that stands in `loop`, if any."""
         done: list[Region] = []
         run: list[Stmt] = []
 
         def close() -> None:
             if run:
-                self.exits = self.exits or any(isinstance(stmt, Return) for stmt in walk_statements(run))
-                done.append(Segment(tuple(run)))
+                done.append(self._segment(tuple(run), loop))
                 run.clear()
 
         for stmt in body:
             if isinstance(stmt, Barrier):
                 close()
-            elif self._is_block_level(stmt, in_loop=in_loop):
+            elif self._is_block_level(stmt, loop):
                 close()
-                done.append(self._lifted(stmt, in_loop=in_loop))
+                done.extend(self._lifted(stmt, loop))
             else:
                 run.append(stmt)
         close()
         return tuple(done)
 
-    def _is_block_level(self, stmt: Stmt, *, in_loop: bool) -> bool:
+    def _segment(self, run: Body, loop: _BlockLoop | None) -> Segment:
+        self.exits = self.exits or any(isinstance(stmt, Return) for stmt in walk_statements(run))
+        if loop is None:
+            return Segment(run)
+        skipped = loop.skipped
+        if _ends_trip(run):
+            loop.skipped = loop.skipped or self.fresh("skipped", bool_)
+            run = _with_skip_flag(run, loop.skipped)
+        if skipped is not None:
+            loop.is_read = True
+            run = (If(condition=_is_lowered(skipped), then=run),)
+        return Segment(run)
+
+    def _is_block_level(self, stmt: Stmt, loop: _BlockLoop | None) -> bool:
         """Whether the block runs the statement as one: it holds a barrier, or leaves something that does."""
         match stmt:
             case Break():
-                return in_loop
+                return loop is not None and (self._is_agreed(stmt) or stmt is loop.stmt.body[-1])
             case Continue():
-                return in_loop and self._uniformity.control(stmt) <= Level.BLOCK
+                return loop is not None and self._is_agreed(stmt)
             case Return():
-                return self._uniformity.control(stmt) <= Level.BLOCK
+                return self._is_agreed(stmt)
             case If():
-                return any(self._is_block_level(inner, in_loop=in_loop) for side in bodies(stmt) for inner in side)
+                return any(self._is_block_level(inner, loop) for side in bodies(stmt) for inner in side)
             case For() | Loop():
-                return any(isinstance(inner, Barrier) for inner in walk_statements(stmt.body)) or any(
-                    isinstance(inner, Return) and self._uniformity.control(inner) <= Level.BLOCK
+                return any(
+                    isinstance(inner, Barrier) or (isinstance(inner, Return) and self._is_agreed(inner))
                     for inner in walk_statements(stmt.body)
                 )
             case Barrier():
@@ -234,38 +271,120 @@ class _Splitter:
             case _:
                 assert_never(stmt)
 
-    def _lifted(self, stmt: Stmt, *, in_loop: bool) -> Region:
+    def _is_agreed(self, stmt: Break | Continue | Return) -> bool:
+        return self._uniformity.control(stmt) <= Level.BLOCK
+
+    def _lifted(self, stmt: Stmt, loop: _BlockLoop | None) -> tuple[Region, ...]:
         match stmt:
             case If():
-                return BlockIf(
-                    stmt.condition,
-                    self.regions(stmt.then, in_loop=in_loop),
-                    self.regions(stmt.otherwise, in_loop=in_loop),
-                )
+                then, otherwise = self.regions(stmt.then, loop), self.regions(stmt.otherwise, loop)
+                return (BlockIf(stmt.condition, then, otherwise),)
             case For():
-                return BlockFor(stmt.variable, stmt.start, stmt.stop, stmt.step, self.regions(stmt.body, in_loop=True))
+                return (self._lifted_for(stmt),)
             case Loop():
-                return BlockLoop(self.regions(stmt.body, in_loop=True))
+                one_trip = has_one_trip(stmt)
+                body = self._trip(_BlockLoop(stmt, one_trip))
+                if one_trip and not isinstance(stmt.body[-1], Break):
+                    body = (*body, BlockBreak())
+                return (BlockLoop(body),)
             case Break():
-                return BlockBreak()
+                return (BlockBreak(),)
             case Continue():
-                return BlockContinue()
+                return (BlockContinue(),)
             case Return():
-                return BlockReturn()
+                return (BlockReturn(),)
             case _:
                 raise TypeError(f"{type(stmt).__name__} is not control")
+
+    def _lifted_for(self, stmt: For) -> BlockFor:
+        body = self._trip(_BlockLoop(stmt, has_one_trip=False))
+        variable = stmt.variable
+        if self._uniformity.locals[variable] > Level.BLOCK:
+            # The threads change it to values of their own; the block counts in a local that they do not see.
+            variable = self.fresh(f"{stmt.variable}_trip", i64)
+            self.agreed.add(variable)
+            start = Assign(name=stmt.variable, value=Local(name=variable, type=i64, loc=stmt.loc), loc=stmt.loc)
+            body = (Segment((start,)), *body)
+        return BlockFor(variable, stmt.start, stmt.stop, stmt.step, body)
+
+    def _trip(self, loop: _BlockLoop) -> tuple[Region, ...]:
+        body = self.regions(loop.stmt.body, loop)
+        if loop.skipped is None:
+            return body
+        if not loop.is_read:
+            flag = loop.skipped
+            self.locals = [local for local in self.locals if local.name != flag]
+            return tuple(_without_flag(region, flag) for region in body)
+        return (Segment((_flagged(loop.skipped, value=False),)), *body)
+
+
+class _Names:
+    """Names that nothing in the kernel has yet."""
+
+    def __init__(self, module: Module) -> None:
+        kernel = module.kernel
+        self._taken = {local.name for local in kernel.locals} | {parameter.name for parameter in kernel.params}
+        self._taken |= {stmt.name for stmt in kernel.body if isinstance(stmt, Alloc)}
+
+    def fresh(self, wanted: str) -> str:
+        name, number = wanted, 0
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name
+
+
+def _ends_trip(body: Body) -> bool:
+    """Whether a thread may end its trip of the loop round `body` in it."""
+    return any(
+        isinstance(stmt, Break | Continue) or (isinstance(stmt, If) and any(_ends_trip(side) for side in bodies(stmt)))
+        for stmt in body
+    )
+
+
+def _with_skip_flag(body: Body, flag: str) -> Body:
+    """`body` where whoever ends its trip raises the flag; a break is one out of a loop of one trip."""
+    rewritten: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case Break() | Continue():
+                rewritten.append(_flagged(flag, value=True))
+                rewritten.append(Continue(loc=stmt.loc))
+            case If():
+                rewritten.append(with_bodies(stmt, tuple(_with_skip_flag(side, flag) for side in bodies(stmt))))
+            case _:
+                rewritten.append(stmt)
+    return tuple(rewritten)
+
+
+def _without_flag(region: Region, flag: str) -> Region:
+    """The region without assignments of a flag that nothing reads."""
+
+    def kept(stmt: Stmt) -> Stmt | Body:
+        return () if isinstance(stmt, Assign) and stmt.name == flag else stmt
+
+    match region:
+        case Segment():
+            return Segment(map_statements(region.body, kept))
+        case BlockIf():
+            return attrs.evolve(
+                region,
+                then=tuple(_without_flag(inner, flag) for inner in region.then),
+                otherwise=tuple(_without_flag(inner, flag) for inner in region.otherwise),
+            )
+        case BlockFor() | BlockLoop() | BlockBreak() | BlockContinue() | BlockReturn():
+            return region
+        case _:
+            assert_never(region)
+
+
+def _is_lowered(flag: str) -> Expr:
+    return Unary(op=UnaryOp.NOT, operand=Local(name=flag, type=bool_))
 
 
 def _flagged(name: str, *, value: bool) -> Stmt:
     return Assign(name=name, value=Const(value=value, type=bool_))
-
-
-def _unused_name(wanted: str, module: Module) -> str:
-    taken = {local.name for local in module.kernel.locals} | {parameter.name for parameter in module.kernel.params}
-    taken |= {stmt.name for stmt in module.kernel.body if isinstance(stmt, Alloc)}
-    while wanted in taken:
-        wanted += "_"
-    return wanted
 
 
 def _with_exit_flag(region: Region, flag: str) -> Region:
@@ -283,8 +402,7 @@ def _with_exit_flag(region: Region, flag: str) -> Region:
 
     match region:
         case Segment():
-            alive = Unary(op=UnaryOp.NOT, operand=Local(name=flag, type=bool_))
-            return Segment((If(condition=alive, then=raising(region.body)),))
+            return Segment((If(condition=_is_lowered(flag), then=raising(region.body)),))
         case BlockIf():
             return attrs.evolve(
                 region,
@@ -386,7 +504,9 @@ def _private_arrays(body: Body) -> set[str]:
     return {root.name for root in roots if root.kind is RootKind.PRIVATE}
 
 
-def _with_liveness(module: Module, uniformity: Uniformity, regions: tuple[Region, ...]) -> SegmentedKernel:
+def _with_liveness(
+    module: Module, uniformity: Uniformity, regions: tuple[Region, ...], agreed: Iterable[str] = ()
+) -> SegmentedKernel:
     exposed: set[str] = set()
     uses: dict[str, int] = {}
     for part in _segments(regions):
@@ -395,7 +515,7 @@ def _with_liveness(module: Module, uniformity: Uniformity, regions: tuple[Region
             uses[name] = uses.get(name, 0) + 1
     in_loops = {name for part in _looped(regions) for name in _private_arrays(part.body)}
     control = set(_control_reads(regions))
-    agreed = {name for name, level in uniformity.locals.items() if level <= Level.BLOCK}
+    agreed = {*agreed, *(name for name, level in uniformity.locals.items() if level <= Level.BLOCK)}
     single = len(list(_segments(regions))) == 1 and not in_loops and not control
     live = set() if single else exposed | control
     kernel = module.kernel

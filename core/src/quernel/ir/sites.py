@@ -13,13 +13,23 @@ from typing import assert_never
 
 import attrs
 
-from quernel.diagnostics import value_of
+from quernel.diagnostics import Record, value_of
 from quernel.dtypes import DType
+from quernel.errors import KernelAssertionError, OutOfBoundsError
 from quernel.ir.nodes import Assert, Module, Print, Stmt
 from quernel.ir.walk import map_bodies, map_statements, walk_statements
 from quernel.locations import Location
 
-__all__ = ["Site", "SiteKind", "has_diagnostics", "num_sites", "number_sites", "sites"]
+__all__ = [
+    "Site",
+    "SiteKind",
+    "has_diagnostics",
+    "num_sites",
+    "number_sites",
+    "outside_error",
+    "sites",
+    "violation_error",
+]
 
 
 class SiteKind(enum.Enum):
@@ -62,6 +72,36 @@ class Site:
         return "".join(itertools.chain.from_iterable(itertools.zip_longest(self.format, shown, fillvalue="")))
 
 
+def violation_error(module: Module, record: Record) -> OutOfBoundsError | KernelAssertionError:
+    """The error of a violation that a launch of the module recorded: what failed, where, and in which thread."""
+    site = sites(module)[record.site]
+    values = site.values(record.values)
+    thread = f"in thread {_tuple_text(record.global_id)}"
+    if site.kind is SiteKind.BOUNDS:
+        num_axes = len(values) // 2
+        index, shape = tuple(map(int, values[:num_axes])), tuple(map(int, values[num_axes:]))
+        return outside_error(site.array or "the array", index, shape, site.loc, thread)
+    what = f"this assertion does not hold: {site.message}" if site.message else "this assertion does not hold"
+    known = f"; the values are {', '.join(map(str, values))}" if values else ""
+    return KernelAssertionError(f"{what} ({thread}{known})", where=site.loc)
+
+
+def outside_error(
+    array: str, index: tuple[int, ...], shape: tuple[int, ...], where: Location | None, thread: str = ""
+) -> OutOfBoundsError:
+    """The error of an index that is not inside its array; `thread` says who used it."""
+    behind = f" ({thread})" if thread else ""
+    return OutOfBoundsError(
+        f"index {_tuple_text(index)} is outside {array}, whose shape is {shape}{behind}",
+        where=where,
+        fix="compare the index with the array's shape first, or launch fewer threads",
+    )
+
+
+def _tuple_text(index: tuple[int, ...]) -> str:
+    return str(index[0]) if len(index) == 1 else str(index)
+
+
 def sites(module: Module) -> tuple[Site, ...]:
     """Every assert and print of a module, in the order in which `number_sites` counts them."""
     return tuple(_site(stmt) for stmt in _reporting(module))
@@ -95,8 +135,8 @@ def number_sites(module: Module) -> Module:
 
 
 def _reporting(module: Module) -> Iterator[Assert | Print]:
-    for owner in (module.kernel, *module.functions):
-        for stmt in walk_statements(owner.body):
+    for body in (module.kernel.body, *(function.body for function in module.functions)):
+        for stmt in walk_statements(body):
             if isinstance(stmt, Assert | Print):
                 yield stmt
 

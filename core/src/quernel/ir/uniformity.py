@@ -19,6 +19,7 @@ import attrs
 from quernel.dtypes import ArrayType
 from quernel.errors import KernelSyntaxError
 from quernel.geometry import LaunchForm
+from quernel.ir.flow import has_one_trip
 from quernel.ir.nodes import (
     Alloc,
     ArrayRef,
@@ -217,6 +218,12 @@ class _Analysis:
             self.names[name] = _Cause(cause.level, text, loc, cause)
             self._changed = self._changed or cause.level > Level.GRID
 
+    def _note(self, stmt: Stmt, control: _Cause) -> None:
+        """Keeps the worst control of a statement, which is reached by several calls or stands in several places."""
+        known = self.controls.get(id(stmt))
+        if known is None or control.level > known[1].level:
+            self.controls[id(stmt)] = (stmt, control)
+
     def _assign(self, name: str, value: _Cause, control: _Cause, loc: Location) -> None:
         if value.level >= control.level:
             self._raise(name, value, f"{name} is assigned here", loc)
@@ -236,10 +243,10 @@ class _Analysis:
                     old = _Cause(Level.VARYING, "an atomic gives each thread another old value", stmt.loc)
                     self._assign(stmt.result, old, control, stmt.loc)
             case Subgroup():
-                self.controls[id(stmt)] = (stmt, control)
+                self._note(stmt, control)
                 self._assign(stmt.result, _subgroup_cause(stmt), control, stmt.loc)
             case Barrier():
-                self.controls[id(stmt)] = (stmt, control)
+                self._note(stmt, control)
             case Call():
                 self._call(stmt, control)
             case If():
@@ -254,14 +261,14 @@ class _Analysis:
             case Loop():
                 self._loop(stmt, control, flow)
             case Break():
-                self.controls[id(stmt)] = (stmt, control)
+                self._note(stmt, control)
                 flow.broken = _worse(flow.broken, _Cause(control.level, "a break leaves the loop", stmt.loc, control))
             case Continue():
-                self.controls[id(stmt)] = (stmt, control)
+                self._note(stmt, control)
                 cause = _Cause(control.level, "a continue skips the rest of the body", stmt.loc, control)
                 flow.continued = _worse(flow.continued, cause)
             case Return():
-                self.controls[id(stmt)] = (stmt, control)
+                self._note(stmt, control)
                 left = _Cause(control.level, "a return ends some threads before", stmt.loc, control)
                 flow.returned = _worse(flow.returned, left)
                 for value in stmt.values:
@@ -282,6 +289,8 @@ class _Analysis:
                 start = _worse(self.cause(stmt.start), self.cause(stmt.step))
                 self._assign(stmt.variable, start, inside, stmt.loc)
             self._body(stmt.body, inside, inner)
+            if isinstance(stmt, Loop) and has_one_trip(stmt):
+                break  # Who left it missed the rest of the trip, and there is no other.
         flow.returned = inner.returned
 
     def _call(self, stmt: Call, control: _Cause) -> None:
@@ -298,7 +307,8 @@ class _Analysis:
         inner = _Analysis(
             self._module, function, arguments, control, frozenset(atomics), (*self._path, function.name)
         ).run()
-        self.controls.update(inner.controls)
+        for inner_stmt, inner_control in inner.controls.values():
+            self._note(inner_stmt, inner_control)
         for name in stmt.results:
             self._assign(name, inner.results, control, stmt.loc)
 

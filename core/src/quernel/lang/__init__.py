@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 from quernel.dtypes import ParameterType
 from quernel.geometry import LaunchForm
-from quernel.ir.nodes import Module
+from quernel.ir.nodes import Barrier, Module, Subgroup
 from quernel.ir.passes import optimize
+from quernel.ir.uniformity import check_uniformity
 from quernel.ir.verifier import verify
+from quernel.ir.walk import walk_statements
 from quernel.lang.module import KernelUnit
 from quernel.options import DEFAULT_OPTIONS, KernelOptions
 
@@ -33,10 +35,20 @@ def expand(
     now.
 
     Raises:
-        KernelSyntaxError: a construct that the language does not have, or source that does not match what runs.
+        KernelSyntaxError: a construct that the language does not have, source that does not match what runs, or a
+            barrier that some threads of a block may not reach.
         KernelTypeError: types, values or names that do not fit.
     """
     unit = KernelUnit(form, block, options)
-    module = optimize(unit.lower_kernel(function, name, parameter_types, constants))
+    lowered = unit.lower_kernel(function, name, parameter_types, constants)
+    if _meets(lowered):
+        check_uniformity(lowered)
+    module = optimize(lowered)
     verify(module)
     return module, unit.storable
+
+
+def _meets(module: Module) -> bool:
+    """Whether threads of the module wait for each other."""
+    bodies = [module.kernel.body, *(function.body for function in module.functions)]
+    return any(isinstance(stmt, Barrier | Subgroup) for body in bodies for stmt in walk_statements(body))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 
 from quernel.dtypes import DType, ScalarType, u64
+from quernel.intrinsics import Intrinsic
 from quernel.ir import nodes
 from quernel.lang.conversions import as_scalar, meeting, stored
 from quernel.lang.elements import Element, load
-from quernel.lang.expressions import element, evaluate, scalar
+from quernel.lang.expressions import element, evaluate, evaluate_operands, scalar
 from quernel.lang.lowering import FunctionLowering
+from quernel.lang.memory import SPACES, allocate
 from quernel.lang.operators import binary
 from quernel.lang.promotion import kind_of
 from quernel.lang.refusals import Node
@@ -21,11 +23,42 @@ __all__ = ["assign", "assign_name", "augmented"]
 
 def assign(lowering: FunctionLowering, node: ast.Assign) -> None:
     """`target = value`, with any number of targets."""
+    space = _allocation(lowering, node.value)
+    if space is not None:
+        _allocate(lowering, node, space)
+        return
     value = evaluate(lowering, node.value)
     if len(node.targets) > 1 and isinstance(value, Scalar):
         value = lowering.leaf(value, node.value)
     for target in node.targets:
         _assign_to(lowering, target, value, node.value)
+
+
+def _allocation(lowering: FunctionLowering, value: ast.expr) -> Intrinsic | None:
+    """`qn.shared` or `qn.private`, where that is what is called."""
+    name = value.func if isinstance(value, ast.Call) else value
+    while isinstance(name, ast.Attribute):
+        name = name.value
+    if not isinstance(value, ast.Call) or not isinstance(name, ast.Name):
+        return None
+    function = evaluate(lowering, value.func)
+    held = function.value if isinstance(function, ObjectValue) else None
+    return held if isinstance(held, Intrinsic) and held in SPACES else None
+
+
+def _allocate(lowering: FunctionLowering, node: ast.Assign, intrinsic: Intrinsic) -> None:
+    call = node.value
+    assert isinstance(call, ast.Call)
+    match node.targets:
+        case [ast.Name(id=name) as target]:
+            array = allocate(lowering, call, intrinsic, name, evaluate_operands(lowering, call.args))
+            _bind(lowering, target, name, array, call)
+        case _:
+            raise lowering.refuse.syntax(
+                node.targets[0],
+                f"`qn.{intrinsic.name}` is assigned to something other than one name",
+                "give the array a name: `tile = qn.shared(32, qn.f32)`",
+            )
 
 
 def _assign_to(lowering: FunctionLowering, target: ast.expr, value: Value, source: ast.expr) -> None:

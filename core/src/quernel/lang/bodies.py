@@ -108,7 +108,7 @@ def _finished(lowering: FunctionLowering) -> LoweredBody:
     _check_ends(lowering)
     num_results = lowering.returns[1] if lowering.returns is not None else 0
     results = tuple(lowering.scope.joins[index] for index in range(num_results))
-    return LoweredBody(lowering.scope.variables(), tuple(lowering.block), results, lowering.bounds)
+    return LoweredBody(lowering.scope.variables(), (*lowering.allocations, *lowering.block), results, lowering.bounds)
 
 
 def _copy_assigned_parameters(lowering: FunctionLowering) -> None:

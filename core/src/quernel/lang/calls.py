@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import types
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -16,10 +17,14 @@ from quernel.geometry import LaunchForm
 from quernel.intrinsics import DeviceFunction, Intrinsic
 from quernel.ir import nodes
 from quernel.ir.nodes import IndexKind
+from quernel.lang.atomics import ATOMICS, atomic
+from quernel.lang.blocks import barrier, needs_blocks
 from quernel.lang.constants import constant
 from quernel.lang.conversions import cast
+from quernel.lang.elements import length_along
 from quernel.lang.functions_of_values import FUNCTIONS
 from quernel.lang.lowering import FunctionLowering
+from quernel.lang.memory import SPACES
 from quernel.lang.names import captured
 from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe, named
 
@@ -35,6 +40,9 @@ _INDEX_KINDS: Final = {
 }
 _WITHOUT_BLOCKS: Final = frozenset({IndexKind.GLOBAL_ID, IndexKind.GLOBAL_DIM})
 """What an `over` launch has; the others need blocks."""
+
+_Effect = Callable[[FunctionLowering, ast.Call, Intrinsic, list[Value]], Value | None]
+_EFFECTS: Final[dict[Intrinsic, _Effect]] = {intrinsics.barrier: barrier, **dict.fromkeys(ATOMICS, atomic)}
 
 _OWN_MESSAGES: Final[dict[object, tuple[str, str]]] = {
     print: ("`print` in a kernel is", "write what you want to see into an array"),
@@ -64,6 +72,12 @@ def call(
         return _cast(lowering, node, function, arguments, keywords)
     if isinstance(function, Intrinsic) and function in _INDEX_KINDS:
         return _index(lowering, node, function, arguments, keywords)
+    if isinstance(function, Intrinsic) and function in _EFFECTS:
+        if keywords:
+            raise lowering.refuse.type(
+                node, f"`qn.{function.name}` takes no argument by keyword", "give the arguments by position"
+            )
+        return _EFFECTS[function](lowering, node, function, arguments)
     if function is len:
         return _length(lowering, node, arguments)
     if function is intrinsics.bitcast:
@@ -130,7 +144,7 @@ def _index(
 ) -> Value:
     kind = _INDEX_KINDS[intrinsic]
     if lowering.unit.form is LaunchForm.OVER and kind not in _WITHOUT_BLOCKS:
-        raise _needs_blocks(lowering, node, intrinsic)
+        raise needs_blocks(lowering, node, intrinsic)
     ndim = lowering.unit.ndim
     extra = [name for name in keywords if name != "axis"]
     if extra or len(arguments) + len(keywords) > 1:
@@ -155,18 +169,10 @@ def _index(
     return along[given.constant]
 
 
-def _needs_blocks(lowering: FunctionLowering, node: ast.Call, intrinsic: Intrinsic) -> Exception:
-    return lowering.refuse.syntax(
-        node,
-        f"`{intrinsic.name}` needs blocks, and a launch with `over` has none",
-        "launch with a grid: `kernel[qn.cdiv(extent, block), block]`",
-    )
-
-
 def _length(lowering: FunctionLowering, node: ast.Call, arguments: list[Value]) -> Scalar:
     match arguments:
-        case [ArrayValue(root=root)]:
-            return Scalar(ScalarType(dtype_of(int)), nodes.Shape(param=root.name, axis=0, loc=lowering.where(node)))
+        case [ArrayValue() as array]:
+            return length_along(lowering, array, 0, node)
         case [TupleValue(items)]:
             return constant(len(items))
         case _:
@@ -229,7 +235,13 @@ def _refusal(lowering: FunctionLowering, node: ast.Call, function: object) -> Ex
     if isinstance(function, Intrinsic):
         group = function.name.split(".")[0]
         if lowering.unit.form is LaunchForm.OVER and group in ("shared", "barrier", "subgroup", "block"):
-            return _needs_blocks(lowering, node, function)
+            return needs_blocks(lowering, node, function)
+        if function in SPACES:
+            return lowering.refuse.syntax(
+                node,
+                f"`qn.{function.name}` stands only on the right of an assignment to a name",
+                f"write `tile = {ast.unparse(node)}`",
+            )
         return lowering.refuse.later(node, f"`qn.{function.name}` is", _instead(group))
     if hasattr(function, "over") and hasattr(function, "options"):
         return lowering.refuse.type(
@@ -256,12 +268,8 @@ def _scalar_function(name: str) -> str:
 
 def _instead(group: str) -> str:
     match group:
-        case "atomic":
-            return "let each thread write an element of its own, and combine them on the host"
         case "random":
             return "draw the numbers on the host and pass them as an array"
-        case "private":
-            return "use locals"
         case "uniform":
             return "leave the call out"
         case _:

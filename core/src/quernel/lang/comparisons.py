@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-from quernel.dtypes import DType, ScalarType, bool_, f64, i32, i64, u64
+from quernel.dtypes import DType, ScalarType, bf16, bool_, f16, f32, f64, i32, i64, u64
 from quernel.ir import nodes
 from quernel.ir.nodes import CompareOp
 from quernel.lang import promotion
@@ -34,6 +34,8 @@ _MIRRORED: Final = {
     CompareOp.GT: CompareOp.LT,
     CompareOp.GE: CompareOp.LE,
 }
+_DIGITS: Final = {f16: 11, bf16: 8, f32: 24, f64: 53}
+"""Binary digits of a float type: it holds every integer that has no more."""
 _HOLDS_FOR_LESS: Final = frozenset({CompareOp.NE, CompareOp.LT, CompareOp.LE})
 _HOLDS_FOR_GREATER: Final = frozenset({CompareOp.NE, CompareOp.GT, CompareOp.GE})
 
@@ -70,7 +72,7 @@ def _is_held_by(integer: Scalar, dtype: DType) -> bool:
     """Whether every value that the integer may have is a value of the float type."""
     if integer.constant is not None:
         return converted(integer.constant, dtype) == integer.constant
-    return integer.dtype.is_bool or integer.dtype.bits <= (16 if dtype.bits < 64 else 32)
+    return integer.dtype.is_bool or integer.dtype.bits - integer.dtype.is_signed <= _DIGITS[dtype]
 
 
 def _compare_rounded(lowering: FunctionLowering, op: CompareOp, integer: Scalar, number: Scalar, node: Node) -> Scalar:

@@ -6,13 +6,14 @@ import ast
 
 import attrs
 
-from quernel.dtypes import DType, ScalarType
+from quernel.dtypes import DType, ScalarType, i64
 from quernel.ir import nodes
 from quernel.lang.conversions import as_scalar, to_index
 from quernel.lang.lowering import FunctionLowering
+from quernel.lang.refusals import Node
 from quernel.lang.values import ArrayValue, Scalar, TupleValue, Value
 
-__all__ = ["Element", "element_at", "load", "written_indices"]
+__all__ = ["Element", "element_at", "length_along", "load", "written_indices"]
 
 
 @attrs.frozen
@@ -23,12 +24,12 @@ class Element:
     indices: tuple[Scalar, ...]
     dtype: DType
 
-    def place(self, lowering: FunctionLowering, node: ast.Subscript) -> nodes.Place:
+    def place(self, lowering: FunctionLowering, node: ast.expr) -> nodes.Place:
         """The element as a place of the IR."""
         indices = tuple(lowering.expr(index, node) for index in self.indices)
         return nodes.Place(root=self.root, indices=indices, type=self.dtype, loc=lowering.where(node))
 
-    def held(self, lowering: FunctionLowering, node: ast.Subscript) -> Element:
+    def held(self, lowering: FunctionLowering, node: ast.expr) -> Element:
         """The element with indices that may be written twice."""
         return attrs.evolve(self, indices=tuple(lowering.leaf(index, node) for index in self.indices))
 
@@ -39,13 +40,21 @@ def load(lowering: FunctionLowering, element: Element, node: ast.Subscript) -> S
     return lowering.made(ScalarType(element.dtype), expr, node, *element.indices, has_load=True)
 
 
-def written_indices(lowering: FunctionLowering, node: ast.Subscript) -> list[ast.expr]:
-    """The indices as they are written.
+def length_along(lowering: FunctionLowering, array: ArrayValue, axis: int, node: Node) -> Scalar:
+    """The length of an array along an axis, as i64."""
+    if array.shape is not None:
+        return Scalar(ScalarType(i64), constant=array.shape[axis])
+    shape = nodes.Shape(param=array.root.name, axis=axis, loc=lowering.where(node))
+    return Scalar(ScalarType(i64), shape)
+
+
+def written_indices(lowering: FunctionLowering, node: ast.expr, index: ast.expr) -> list[ast.expr]:
+    """The indices that the index `index` of `node` holds, one per axis.
 
     Raises:
         KernelSyntaxError: a slice, `...` or `None`.
     """
-    written = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+    written = list(index.elts) if isinstance(index, ast.Tuple) else [index]
     for index in written:
         if isinstance(index, ast.Slice):
             raise lowering.refuse.syntax(
@@ -61,9 +70,14 @@ def written_indices(lowering: FunctionLowering, node: ast.Subscript) -> list[ast
 
 
 def element_at(
-    lowering: FunctionLowering, node: ast.Subscript, array: ArrayValue, written: list[ast.expr], values: list[Value]
+    lowering: FunctionLowering,
+    node: ast.expr,
+    named: ast.expr,
+    array: ArrayValue,
+    written: list[ast.expr],
+    values: list[Value],
 ) -> Element:
-    """The element of `array` at the indices `values`.
+    """The element of `array`, which `named` names, at the indices `values`.
 
     Raises:
         KernelTypeError: not one integer per axis, or a negative constant.
@@ -71,10 +85,10 @@ def element_at(
     """
     if len(values) == 1 and isinstance(values[0], TupleValue):
         values = list(values[0].items)
-        written = [node.slice] * len(values)
+        written = written if len(written) == len(values) else written[:1] * len(values)
     ndim = array.type.ndim
     assert ndim is not None
-    name = ast.unparse(node.value)
+    name = ast.unparse(named)
     if len(values) != ndim:
         indices = "i" if ndim == 1 else ", ".join(f"i{axis}" for axis in range(ndim))
         raise lowering.refuse.type(

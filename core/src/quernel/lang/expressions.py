@@ -6,14 +6,13 @@ import ast
 import types
 from typing import Final
 
-from quernel.dtypes import ScalarType, dtype_of
 from quernel.ir import nodes
 from quernel.lang.calls import call
 from quernel.lang.choices import Thunk, either, short_circuit
 from quernel.lang.comparisons import compare
 from quernel.lang.constants import compare_constants, constant
 from quernel.lang.conversions import as_scalar, shortened, truth
-from quernel.lang.elements import Element, element_at, load, written_indices
+from quernel.lang.elements import Element, element_at, length_along, load, written_indices
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import attribute, captured, find_name
 from quernel.lang.operators import binary, unary
@@ -176,11 +175,7 @@ def _is_captured(lowering: FunctionLowering, node: ast.expr) -> bool:
 def _array_attribute(lowering: FunctionLowering, node: ast.Attribute, array: ArrayValue) -> Value:
     ndim = array.type.ndim
     assert ndim is not None
-    loc = lowering.where(node)
-    lengths = [
-        Scalar(ScalarType(dtype_of(int)), nodes.Shape(param=array.root.name, axis=axis, loc=loc))
-        for axis in range(ndim)
-    ]
+    lengths = [length_along(lowering, array, axis, node) for axis in range(ndim)]
     match node.attr:
         case "shape":
             return TupleValue(tuple(lengths))
@@ -232,8 +227,8 @@ def element(lowering: FunctionLowering, node: ast.Subscript, array: ArrayValue) 
         KernelTypeError: not one integer per axis, or a negative constant.
         KernelSyntaxError: a slice, or an element type that the language does not have yet.
     """
-    written = written_indices(lowering, node)
-    return element_at(lowering, node, array, written, evaluate_operands(lowering, written))
+    written = written_indices(lowering, node, node.slice)
+    return element_at(lowering, node, node.value, array, written, evaluate_operands(lowering, written))
 
 
 def _operators(lowering: FunctionLowering, node: ast.BinOp) -> Scalar:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from quernel.dtypes import DType, ScalarType, VectorType, bf16, f16, i64
+from quernel.dtypes import DType, ScalarType, VectorType, i64
 from quernel.geometry import LaunchForm
 from quernel.intrinsics import DeviceFunction
 from quernel.ir import nodes
@@ -51,7 +51,8 @@ class FunctionLowering:
         is_tolerant: whether statements that are refused are skipped; so only the types of the others are found out.
         returns: the first `return` of values seen, and how many it returns.
         bounds: the least and greatest value that each weak integer parameter may have.
-        num_calls: how many calls were emitted; tells whether an operand's evaluation made one.
+        num_calls: how many calls and other effects were emitted; tells whether an operand's evaluation made one.
+        allocations: the arrays that the function allocates, in order.
     """
 
     def __init__(
@@ -75,10 +76,20 @@ class FunctionLowering:
         self.returns_nothing_at: ast.Return | None = None
         self.bounds: dict[str, tuple[int, int]] = {}
         self.num_calls = 0
+        self.allocations: list[nodes.Alloc] = []
         self._nesting = 0
         self._blocks: list[list[nodes.Stmt]] = [[]]
 
     # --- writing ---
+
+    @property
+    def is_at_top(self) -> bool:
+        """Whether what is written now runs exactly once per call of the function."""
+        return len(self._blocks) == 1 and not self.loops
+
+    def allocate(self, allocation: nodes.Alloc) -> None:
+        """Adds an array to those that the function allocates."""
+        self.allocations.append(allocation)
 
     @property
     def block(self) -> list[nodes.Stmt]:
@@ -231,12 +242,10 @@ class FunctionLowering:
         """`type` as a scalar type that the language has.
 
         Raises:
-            KernelSyntaxError: 16-bit floats, vectors and structs, which it does not have yet.
+            KernelSyntaxError: vectors and structs, which it does not have yet.
         """
-        if isinstance(type_, DType) and type_ not in (f16, bf16):
-            return type_
         if isinstance(type_, DType):
-            raise self.refuse.later(node, f"{what} of type {type_} are", "use f32")
+            return type_
         named = "vectors" if isinstance(type_, VectorType) else "structs"
         raise self.refuse.later(node, f"{what} of {type_} ({named}) are", "use one array or value per component")
 

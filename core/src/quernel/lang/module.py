@@ -14,7 +14,7 @@ from quernel.errors import KernelTypeError
 from quernel.geometry import LaunchForm
 from quernel.intrinsics import DeviceFunction
 from quernel.ir import nodes
-from quernel.ir.nodes import ArrayRef, Call, Expr, Function, Kernel, Module
+from quernel.ir.nodes import ArrayRef, Call, Expr, Function, Kernel, Module, Root, RootKind
 from quernel.ir.walk import walk_statements
 from quernel.lang.bodies import lower_function
 from quernel.lang.conversions import meeting
@@ -170,8 +170,12 @@ class KernelUnit:
         for argument in parameters_of(refuse):
             value = arguments[argument.arg]
             match value:
-                case Scalar(constant=None, type=type_) | ArrayValue(type=type_):
+                case Scalar(constant=None, type=type_):
                     values[argument.arg] = parameter_value(refuse, argument, type_)
+                    params.append((argument, type_))
+                case ArrayValue(type=type_, shape=shape, space=space):
+                    root = Root(RootKind.PARAM, argument.arg)
+                    values[argument.arg] = ArrayValue(root, type_, shape, space)
                     params.append((argument, type_))
                 case Scalar():
                     values[argument.arg] = Scalar(value.type, constant=value.constant)
@@ -273,7 +277,7 @@ def _key(value: Value) -> object:
             assert known is not None
             return ("constant", value.type, float(known).hex() if isinstance(known, float) else known)
         case ArrayValue():
-            return ("array", value.type)
+            return ("array", value.type, value.shape, value.space)
         case TupleValue(items):
             return ("tuple", tuple(_key(item) for item in items))
         case ObjectValue(value=held):

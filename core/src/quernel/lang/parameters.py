@@ -51,8 +51,6 @@ def parameter_value(refuse: Refusals, argument: ast.arg, type_: ParameterType) -
 def _require_supported(refuse: Refusals, argument: ast.arg, type_: object) -> None:
     if not isinstance(type_, DType):
         raise refuse.later(argument, f"parameters of {type_} are", "pass one array or value per component")
-    if type_.is_float and type_.bits == 16:
-        raise refuse.later(argument, f"parameters of type {type_} are", "convert them to f32 on the host")
 
 
 def parameter(

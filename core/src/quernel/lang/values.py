@@ -48,10 +48,19 @@ class Scalar:
 
 @attrs.frozen
 class ArrayValue:
-    """An array of this function."""
+    """An array of this function.
+
+    Attributes:
+        root: the parameter or allocation.
+        type: its element type and rank.
+        shape: its shape, where it is one that a kernel allocated; else it is known when the kernel is launched.
+        space: the memory of such an array; `None` for an argument of the kernel.
+    """
 
     root: nodes.Root
     type: ArrayType
+    shape: tuple[int, ...] | None = None
+    space: nodes.Space | None = None
 
 
 @attrs.frozen

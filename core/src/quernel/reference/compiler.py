@@ -12,12 +12,11 @@ from quernel.capabilities import TargetInfo
 from quernel.compiler.arguments import header_parameters
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId, Slot, SlotKind
 from quernel.compiler.halves import ArtifactCompiler, Signature
-from quernel.dtypes import ArrayType, u64
+from quernel.dtypes import ArrayType, DType, u64
 from quernel.errors import ValidationError
 from quernel.identity import build_id_hash
 from quernel.ir.nodes import Kernel, Module
 from quernel.ir.passes import contract, fold
-from quernel.reference.expressions import scalar_type
 from quernel.reference.lowering import lower_module
 from quernel.reference.types import Lowered, ReferenceArtifact, Variant
 
@@ -51,8 +50,7 @@ class ReferenceCompiler(ArtifactCompiler[Variant, Lowered, ReferenceArtifact]):
         """The kernel as Python trees.
 
         Raises:
-            ValidationError: the kernel is a ready-made source, its block is too large, or it uses what the interpreter
-                does not have.
+            ValidationError: the kernel is a ready-made source, or its block is too large.
         """
         if kernel.foreign is not None:
             raise ValidationError(
@@ -63,8 +61,9 @@ class ReferenceCompiler(ArtifactCompiler[Variant, Lowered, ReferenceArtifact]):
             # Folds and rounds as every backend does, and keeps each of the user's lines.
             module = contract(fold(kernel.expand()))
             self._validate(module.kernel)
-            functions, sites = lower_module(module)
-        lowered = Lowered(_header(module), functions, sites)
+            functions, constants = lower_module(module)
+        params = tuple(parameter.type for parameter in module.kernel.params)
+        lowered = Lowered(_header(module), functions, params, tuple(constants.sites), tuple(constants.objects))
         recording.toolchain("Python", platform.python_version())
         if recording.is_full:
             recording.source(lowered.text)
@@ -76,7 +75,9 @@ class ReferenceCompiler(ArtifactCompiler[Variant, Lowered, ReferenceArtifact]):
         dumps = [
             f"{function.file}\n{ast.dump(function.tree, include_attributes=True)}\n" for function in lowered.functions
         ]
-        return ReferenceArtifact(lowered.header, "".join(dumps).encode(), lowered)
+        return ReferenceArtifact(
+            lowered.header, "".join([*dumps, f"{lowered.params}{lowered.objects}"]).encode(), lowered
+        )
 
     def _validate(self, kernel: Kernel) -> None:
         threads = math.prod(kernel.block)
@@ -99,6 +100,6 @@ def _header(module: Module) -> ArtifactHeader:
             slots.extend(Slot(SlotKind.SHAPE, number, axis) for axis in axes)
             slots.extend(Slot(SlotKind.STRIDE, number, axis) for axis in axes)
         else:
-            dtype = scalar_type(parameter.type.dtype, parameter.loc)
-            slots.append(Slot(SlotKind.SCALAR, number, dtype=dtype))
+            assert isinstance(parameter.type.dtype, DType), "vectors and structs are passed part by part"
+            slots.append(Slot(SlotKind.SCALAR, number, dtype=parameter.type.dtype))
     return ArtifactHeader(module.kernel.name, header_parameters(module), tuple(slots), module.kernel.block)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 from typing import Any, Final
 
 import numpy as np
 
-from quernel.compiler.artifacts import ArtifactHeader, Slot, SlotKind
-from quernel.dtypes import BY_NAME, DType, bf16, bool_, u16
+from quernel.compiler.artifacts import ArtifactHeader, SlotKind
+from quernel.dtypes import ArrayType
 from quernel.errors import DeviceError
 from quernel.geometry import Geometry
-from quernel.ir.semantics import Value, bitcast
 from quernel.reference.compiler import ReferenceCompiler
 from quernel.reference.target import ReferenceTarget
 from quernel.reference.threads import run_threads
 from quernel.reference.types import Loaded
+from quernel.reference.values import read_value
 from quernel.reference.views import view_at
 from quernel.runtime.operations import DeviceInfo, DeviceOperations, Memory
 
@@ -24,21 +23,6 @@ __all__ = ["ReferenceDevice"]
 
 _ALIGNMENT: Final = 64
 _CELL_BYTES: Final = 8
-_FORMATS: Final = {
-    "bool": "<B",
-    "i8": "<b",
-    "i16": "<h",
-    "i32": "<i",
-    "i64": "<q",
-    "u8": "<B",
-    "u16": "<H",
-    "u32": "<I",
-    "u64": "<Q",
-    "f16": "<e",
-    "bf16": "<H",
-    "f32": "<f",
-    "f64": "<d",
-}
 
 
 class ReferenceDevice(DeviceOperations[Loaded]):
@@ -106,33 +90,25 @@ class ReferenceDevice(DeviceOperations[Loaded]):
             KernelAssertionError: an assertion of a checked kernel did not hold.
             LaunchError: threads of one block waited at different barriers.
         """
-        run_threads(loaded.kernel, loaded.waits, geometry, _values(header, arguments), loaded.sites)
+        values = _values(loaded, header, arguments)
+        subgroup_size = self._target.compiler.target_info.subgroup_size
+        run_threads(loaded.kernel, loaded.waits, geometry, values, loaded.sites, subgroup_size)
 
 
-def _values(header: ArtifactHeader, arguments: bytes) -> tuple[Any, ...]:
+def _values(loaded: Loaded, header: ArtifactHeader, arguments: bytes) -> tuple[Any, ...]:
     """The arguments of a launch as the kernel's Python function takes them."""
     cells: dict[tuple[int, SlotKind], list[Any]] = {}
     for number, slot in enumerate(header.slots):
-        cells.setdefault((slot.param, slot.kind), []).append(_cell(slot, arguments, number))
+        value = read_value(arguments, number * _CELL_BYTES, slot.dtype)
+        cells.setdefault((slot.param, slot.kind), []).append(value)
     values: list[Any] = []
-    for number, parameter in enumerate(header.params):
-        if not parameter.is_array:
+    for number, (parameter, type_) in enumerate(zip(header.params, loaded.params, strict=True)):
+        if not isinstance(type_, ArrayType):
             values.append(cells[number, SlotKind.SCALAR][0])
             continue
+        assert type_.element is not None
         (address,) = cells[number, SlotKind.POINTER]
         shape = tuple(cells.get((number, SlotKind.SHAPE), ()))
         strides = tuple(cells.get((number, SlotKind.STRIDE), ()))
-        values.append(view_at(parameter.name, BY_NAME[parameter.dtype], address, shape, strides))
+        values.append(view_at(parameter.name, type_.element, address, shape, strides))
     return tuple(values)
-
-
-def _cell(slot: Slot, arguments: bytes, number: int) -> Value:
-    value: int | float
-    (value,) = struct.unpack_from(_FORMATS[slot.dtype.name], arguments, number * _CELL_BYTES)
-    return _decoded(value, slot.dtype)
-
-
-def _decoded(value: int | float, dtype: DType) -> Value:
-    if dtype is bool_:
-        return value != 0
-    return bitcast(value, u16, bf16) if dtype is bf16 else value

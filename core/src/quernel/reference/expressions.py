@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from quernel.dtypes import DType, ValueType, f32, f64
-from quernel.errors import ValidationError
 from quernel.ir.nodes import (
     Binary,
     BinaryOp,
@@ -42,8 +41,9 @@ from quernel.locations import Location
 from quernel.reference.positions import Builder, Positions
 from quernel.reference.primitives import operation_name, parameter_name, site_name
 from quernel.reference.threads import index_position
+from quernel.reference.values import position_of
 
-__all__ = ["MAX_DEPTH", "THREAD", "ExpressionLowering", "scalar_type"]
+__all__ = ["MAX_DEPTH", "THREAD", "Access", "ExpressionLowering"]
 
 THREAD: Final = ".thread"
 """The parameter that holds what a thread knows of itself."""
@@ -77,17 +77,25 @@ _BY_CONSTANT: Final[dict[BinaryOp, type[ast.operator]]] = {
 }
 
 
-def scalar_type(type_: ValueType, loc: Location) -> DType:
-    """`type_`, which must be a scalar.
+class Access(NamedTuple):
+    """An access of an element, or of a part of one.
 
-    Raises:
-        ValidationError: it is a vector or a struct.
+    Attributes:
+        array: the variable that holds the array.
+        suffix: what the names of the array's methods end in.
+        element: the indices, and the path of the part if it is one.
+        where: the location for errors.
     """
-    if isinstance(type_, DType):
-        return type_
-    raise ValidationError(
-        f"the interpreter has no values of type {type_}", where=loc, fix="launch this kernel on another backend"
-    )
+
+    array: str
+    suffix: str
+    element: list[ast.expr]
+    where: ast.expr
+
+
+def _scalar(type_: ValueType) -> DType:
+    assert isinstance(type_, DType), "operators take scalars"
+    return type_
 
 
 class ExpressionLowering:
@@ -138,64 +146,54 @@ class ExpressionLowering:
         """The Python variable that holds a parameter."""
         return parameter_name(name) if name in self._hidden else name
 
-    def place(self, at: Builder, place: Place) -> tuple[str, ast.expr, ast.expr]:
-        """The variable that holds the array, the tuple of indices and the location for errors.
+    def access(self, at: Builder, place: Place) -> Access:
+        """The access of a place that a statement names."""
+        return self._access(at, place, at.tuple(*[self.lower(index) for index in place.indices]))
 
-        Raises:
-            ValidationError: the place is a part of a vector or struct.
-        """
-        indices = at.tuple(*[self.lower(index) for index in place.indices])
-        return self._accessed(at, place, indices)
-
-    def _accessed(self, at: Builder, place: Place, indices: ast.expr) -> tuple[str, ast.expr, ast.expr]:
-        scalar_type(place.type, place.loc)
-        if place.view:
-            raise ValidationError(
-                "the interpreter does not reach into elements", where=place.loc, fix="launch it on another backend"
-            )
-        return self.parameter(place.root.name), indices, at.name(site_name(self._new_site(place.loc)))
+    def _access(self, at: Builder, place: Place, indices: ast.expr) -> Access:
+        path = [at.tuple(*map(at.constant, place.view))] if place.view else []
+        where = at.name(site_name(self._new_site(place.loc)))
+        return Access(self.parameter(place.root.name), "_part" if place.view else "", [indices, *path], where)
 
     def _build(self, at: Builder, node: Expr, operands: list[ast.expr]) -> ast.expr:
         match node:
             case Const(value=value):
                 return at.constant(value)
             case Local(name=name):
-                scalar_type(node.type, node.loc)
                 return at.name(name)
             case Param(name=name):
-                scalar_type(node.type, node.loc)
                 return at.name(self.parameter(name))
             case Unary(op=op):
-                return _unary(at, op, operands[0], scalar_type(node.type, node.loc))
+                return _unary(at, op, operands[0], _scalar(node.type))
             case Binary(op=op, right=right):
-                return _binary(at, op, operands[0], operands[1], right, scalar_type(node.type, node.loc))
+                return _binary(at, op, operands[0], operands[1], right, _scalar(node.type))
             case Compare(op=op):
                 return at.put(ast.Compare(operands[0], [_COMPARE[op]()], [operands[1]]))
             case Select():
                 return at.put(ast.IfExp(operands[0], operands[1], operands[2]))
             case Cast(operand=operand, type=target):
-                return _cast(at, operands[0], scalar_type(operand.type, node.loc), target)
+                return _cast(at, operands[0], _scalar(operand.type), target)
             case Bitcast(operand=operand, type=target):
-                source = scalar_type(operand.type, node.loc)
+                source = _scalar(operand.type)
                 return at.call(operation_name("bitcast", source.name, target.name), operands[0])
             case Fma():
-                return at.call(operation_name("fma", scalar_type(node.type, node.loc).name), *operands)
+                return at.call(operation_name("fma", _scalar(node.type).name), *operands)
             case Math(function=function, operands=of):
-                dtype = scalar_type(of[0].type, node.loc)
+                dtype = _scalar(of[0].type)
                 return at.call(operation_name("math", function.value, dtype.name), *operands)
             case ThreadIndex(kind=kind, axis=axis):
                 return at.item(at.name(THREAD), index_position(kind, axis, self._ndim))
             case Shape(param=param, axis=axis):
                 return at.item(at.attribute(self.parameter(param), "shape"), axis)
             case Load(place=place):
-                array, indices, site = self._accessed(at, place, at.tuple(*operands))
-                return at.method(array, "load", indices, site)
-            case VecMake() | VecGet() | StructMake() | Field():
-                raise ValidationError(
-                    "the interpreter has neither vectors nor structs",
-                    where=node.loc,
-                    fix="launch this kernel on another backend",
-                )
+                access = self._access(at, place, at.tuple(*operands))
+                return at.method(access.array, f"load{access.suffix}", *access.element, access.where)
+            case VecMake() | StructMake():
+                return at.tuple(*operands)
+            case VecGet(index=index):
+                return at.item(operands[0], index)
+            case Field(operand=of_struct, name=name):
+                return at.item(operands[0], position_of(of_struct.type, name))
             case _:
                 assert_never(node)
 

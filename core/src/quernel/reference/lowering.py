@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Final, assert_never
 
-from quernel.dtypes import ArrayType
-from quernel.errors import ValidationError
+from quernel.dtypes import DType
 from quernel.ir.analysis import function_uses, parameter_uses
 from quernel.ir.nodes import (
     Alloc,
@@ -33,13 +32,14 @@ from quernel.ir.nodes import (
     Store,
     Subgroup,
 )
+from quernel.ir.sites import Site, SiteKind
 from quernel.locations import Location
-from quernel.reference.expressions import THREAD, ExpressionLowering, scalar_type
+from quernel.reference.expressions import THREAD, ExpressionLowering
 from quernel.reference.positions import Builder, Positions
-from quernel.reference.primitives import function_name, operation_name, site_name
+from quernel.reference.primitives import function_name, object_name, operation_name, site_name
 from quernel.reference.types import LoweredFunction
 
-__all__ = ["KERNEL", "lower_module"]
+__all__ = ["KERNEL", "Constants", "lower_module"]
 
 KERNEL: Final = ".kernel"
 """The key of the kernel among the lowered functions."""
@@ -48,42 +48,56 @@ MAX_CHAIN: Final = 20
 """Longer chains of `elif` are laid out one after the other, as Python's compiler recurses over nested ones."""
 
 
-def lower_module(module: Module) -> tuple[tuple[LoweredFunction, ...], tuple[Location, ...]]:
-    """The functions of a module, the kernel first, and the locations that their errors name.
+class Constants:
+    """What the lowered functions name by number: locations, and objects that no literal spells."""
 
-    Raises:
-        ValidationError: the module holds something that the interpreter does not have.
-    """
+    def __init__(self) -> None:
+        self.sites: list[Location] = []
+        self.objects: list[object] = []
+
+    def site(self, loc: Location) -> int:
+        """The number of a location."""
+        self.sites.append(loc)
+        return len(self.sites) - 1
+
+    def object(self, value: object) -> str:
+        """The name of an object."""
+        self.objects.append(value)
+        return object_name(len(self.objects) - 1)
+
+
+def lower_module(module: Module) -> tuple[tuple[LoweredFunction, ...], Constants]:
+    """The functions of a module, the kernel first, and the constants that they name."""
     waiting = _waiting_functions(module)
-    sites: list[Location] = []
+    constants = Constants()
     lowered = [
-        _FunctionLowering(module.kernel, KERNEL, module.kernel, waiting, sites).lower(),
+        _FunctionLowering(module.kernel, KERNEL, module.kernel, waiting, constants).lower(),
         *[
-            _FunctionLowering(function, function_name(function.name), module.kernel, waiting, sites).lower()
+            _FunctionLowering(function, function_name(function.name), module.kernel, waiting, constants).lower()
             for function in module.functions
         ],
     ]
-    return tuple(lowered), tuple(sites)
+    return tuple(lowered), constants
 
 
 class _FunctionLowering:
     """Lowers one function, statement by statement."""
 
     def __init__(
-        self, function: Kernel | Function, key: str, kernel: Kernel, waiting: frozenset[str], sites: list[Location]
+        self, function: Kernel | Function, key: str, kernel: Kernel, waiting: frozenset[str], constants: Constants
     ) -> None:
         self._function = function
         self._key = key
         self._is_checked = kernel.options.checked
         self._waiting = waiting
-        self._sites = sites
+        self._constants = constants
         self._positions = Positions(function.loc)
         self._body: list[ast.stmt] = []
         self._num_chains = 0
         locals_ = {local.name for local in function.locals}
         hidden = frozenset(parameter.name for parameter in function.params if parameter.name in locals_)
         self._expressions = ExpressionLowering(
-            self._positions, kernel.ndim, hidden, self._new_site, lambda statement: self._body.append(statement)
+            self._positions, kernel.ndim, hidden, constants.site, lambda statement: self._body.append(statement)
         )
 
     def lower(self) -> LoweredFunction:
@@ -104,14 +118,7 @@ class _FunctionLowering:
         )
 
     def _parameter(self, parameter: Parameter) -> ast.arg:
-        element = parameter.type.element if isinstance(parameter.type, ArrayType) else parameter.type.dtype
-        if element is not None:
-            scalar_type(element, parameter.loc)
         return self._positions.at(parameter.loc).put(ast.arg(self._expressions.parameter(parameter.name)))
-
-    def _new_site(self, loc: Location) -> int:
-        self._sites.append(loc)
-        return len(self._sites) - 1
 
     def _block(self, statements: tuple[Stmt, ...], first: ast.stmt | None = None) -> list[ast.stmt]:
         outer = self._body
@@ -129,12 +136,13 @@ class _FunctionLowering:
             case Assign(name=name, value=value):
                 self._body.append(at.assign(name, lower(value)))
             case Store(place=place, value=value):
-                array, indices, site = self._expressions.place(at, place)
-                self._effect(at, at.method(array, "store", indices, lower(value), site))
+                access = self._expressions.access(at, place)
+                method = f"store{access.suffix}"
+                self._effect(at, at.method(access.array, method, *access.element, lower(value), access.where))
             case Atomic():
                 self._atomic(at, statement)
             case Barrier():
-                self._effect(at, at.put(ast.Yield(at.constant(self._new_site(statement.loc)))))
+                self._effect(at, at.put(ast.Yield(at.constant(self._constants.site(statement.loc)))))
             case Call():
                 self._call(at, statement)
             case If():
@@ -154,19 +162,16 @@ class _FunctionLowering:
                 results = [lower(value) for value in values]
                 result = at.tuple(*results) if len(results) > 1 else next(iter(results), None)
                 self._body.append(at.put(ast.Return(result)))
-            case Assert(condition=condition):
+            case Assert():
                 if self._is_checked:
-                    failure = at.call(".failed", at.name(site_name(self._new_site(statement.loc))))
-                    holds = at.put(ast.UnaryOp(ast.Not(), lower(condition)))
-                    self._body.append(at.branch(holds, [at.put(ast.Raise(failure))], []))
+                    self._assert(at, statement)
             case Alloc():
                 self._allocate(at, statement)
-            case Subgroup() | Print():
-                raise ValidationError(
-                    f"the interpreter has no {type(statement).__name__.lower()} statements",
-                    where=statement.loc,
-                    fix="launch this kernel on another backend",
-                )
+            case Subgroup():
+                self._meet(at, statement)
+            case Print(values=values):
+                shown = at.tuple(*[lower(value) for value in values])
+                self._effect(at, at.call(".print", at.name(THREAD), at.name(self._printed(statement)), shown))
             case _:
                 assert_never(statement)
 
@@ -224,28 +229,58 @@ class _FunctionLowering:
         target = targets[0] if len(targets) == 1 else at.put(ast.Tuple(targets, ast.Store()))
         self._body.append(at.put(ast.Assign([target], value)))
 
+    def _assert(self, at: Builder, checked: Assert) -> None:
+        where = at.name(site_name(self._constants.site(checked.loc)))
+        if checked.array is None:
+            failure = at.call(".failed", where, at.constant(checked.message))
+        else:
+            values = at.tuple(*[self._expressions.lower(value) for value in checked.values])
+            failure = at.call(".outside", where, at.constant(checked.array), values)
+        fails = at.put(ast.UnaryOp(ast.Not(), self._expressions.lower(checked.condition)))
+        self._body.append(at.branch(fails, [at.put(ast.Raise(failure))], []))
+
+    def _printed(self, printed: Print) -> str:
+        """The name of what says how to show the values."""
+        types = tuple(value.type for value in printed.values if isinstance(value.type, DType))
+        return self._constants.object(Site(SiteKind.PRINT, printed.loc, types, format=printed.format))
+
+    def _meet(self, at: Builder, operation: Subgroup) -> None:
+        """Yields what the thread brings; what it gets is sent back."""
+        dtype = operation.operands[0].type
+        assert isinstance(dtype, DType)
+        site = at.constant(self._constants.site(operation.loc))
+        operands = at.tuple(*[self._expressions.lower(operand) for operand in operation.operands])
+        meeting = at.call(operation_name("meeting", operation.op.value, dtype.name), site, operands)
+        self._body.append(at.assign(operation.result, at.put(ast.Yield(meeting))))
+
     def _atomic(self, at: Builder, atomic: Atomic) -> None:
-        array, indices, site = self._expressions.place(at, atomic.place)
+        access = self._expressions.access(at, atomic.place)
+        operation = at.name(operation_name("atomic", atomic.op.value))
         operands = at.tuple(*[self._expressions.lower(operand) for operand in atomic.operands])
-        value = at.method(array, "atomic", at.name(operation_name("atomic", atomic.op.value)), indices, operands, site)
+        method = f"atomic{access.suffix}"
+        value = at.method(access.array, method, operation, *access.element, operands, access.where)
         if atomic.result is None:
             self._effect(at, value)
         else:
             self._body.append(at.assign(atomic.result, value))
 
     def _allocate(self, at: Builder, alloc: Alloc) -> None:
-        words = [alloc.name, scalar_type(alloc.element, alloc.loc).name, "x".join(map(str, alloc.shape))]
+        words = [alloc.name, "x".join(map(str, alloc.shape))]
         match alloc.space:
             case Space.PRIVATE:
                 make = operation_name("private", *words)
             case Space.SHARED:
-                make = operation_name("shared", *words, str(self._new_site(alloc.loc)))
+                make = operation_name("shared", *words, str(self._constants.site(alloc.loc)))
             case _:
                 assert_never(alloc.space)
-        self._body.append(at.assign(alloc.name, at.call(make, at.name(THREAD))))
+        element = at.name(self._constants.object(alloc.element))
+        self._body.append(at.assign(alloc.name, at.call(make, at.name(THREAD), element)))
 
 
 def _waiting_functions(module: Module) -> frozenset[str]:
-    """The keys of the functions in which a thread may wait for its block, by themselves or in what they call."""
-    keys = {function_name(name) for name, uses in function_uses(module).items() if uses.has_barrier}
-    return frozenset(keys | {KERNEL} if parameter_uses(module).has_barrier else keys)
+    """The keys of the functions in which a thread may wait for others, by themselves or in what they call."""
+    keys = {
+        function_name(name) for name, uses in function_uses(module).items() if uses.has_barrier or uses.has_subgroup
+    }
+    uses = parameter_uses(module)
+    return frozenset(keys | {KERNEL} if uses.has_barrier or uses.has_subgroup else keys)

@@ -40,7 +40,7 @@ class ReferenceBackend(Backend):
             backend=self.name,
             name=_TARGET,
             fingerprint=f"python-{_python_version()}",
-            capabilities=Capabilities(subgroups=False, checked=True),
+            capabilities=Capabilities(checked=True),
         )
 
     def compiler(self, target: TargetInfo) -> ReferenceCompiler:

@@ -52,7 +52,7 @@ class Builder:
         """A variable to assign to."""
         return self.put(ast.Name(name, ast.Store()))
 
-    def constant(self, value: bool | int | float | None) -> ast.expr:
+    def constant(self, value: bool | int | float | str | None) -> ast.expr:
         """A literal."""
         return self.put(ast.Constant(value))
 

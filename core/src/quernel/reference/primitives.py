@@ -10,20 +10,35 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from quernel.dtypes import BY_NAME, DType
-from quernel.errors import KernelAssertionError
-from quernel.ir.nodes import AtomicOp, BinaryOp, MathFunction, UnaryOp
+from quernel.dtypes import BY_NAME, ValueType
+from quernel.errors import KernelAssertionError, OutOfBoundsError
+from quernel.ir.nodes import AtomicOp, BinaryOp, MathFunction, SubgroupOp, UnaryOp
 from quernel.ir.rounding import round_float
 from quernel.ir.semantics import Value, binary, bitcast, cast, fma, math_function, trip_count, unary
+from quernel.ir.sites import Site, outside_error
 from quernel.locations import Location
-from quernel.reference.threads import BLOCK_MEMORY, Thread
+from quernel.reference.subgroups import Meeting
+from quernel.reference.threads import BLOCK_MEMORY, PRINTER, Thread, global_id_of
 from quernel.reference.views import ElementView, allocated_view
 
-__all__ = ["SITE", "function_name", "is_primitive", "operation_name", "parameter_name", "primitive", "site_name"]
+__all__ = [
+    "OBJECT",
+    "SITE",
+    "function_name",
+    "is_primitive",
+    "object_name",
+    "operation_name",
+    "parameter_name",
+    "primitive",
+    "site_name",
+]
 
 
 SITE: Final = ".site "
 """What the names of locations begin with; the location's number follows."""
+
+OBJECT: Final = ".object "
+"""The same of objects that no literal spells, such as types."""
 
 
 def operation_name(kind: str, *words: str) -> str:
@@ -34,6 +49,11 @@ def operation_name(kind: str, *words: str) -> str:
 def site_name(site: int) -> str:
     """The name of the location with that number."""
     return f"{SITE}{site}"
+
+
+def object_name(number: int) -> str:
+    """The name of the object with that number."""
+    return f"{OBJECT}{number}"
 
 
 def function_name(function: str) -> str:
@@ -97,30 +117,46 @@ def _trips(start: int, stop: int, step: int) -> range:
     return range(start, start + trip_count(start, stop, step) * step, step or 1)
 
 
-def _allocated(name: str, dtype: str, shape: str) -> tuple[str, DType, tuple[int, ...]]:
-    return name, BY_NAME[dtype], tuple(int(length) for length in shape.split("x"))
+def _lengths(shape: str) -> tuple[int, ...]:
+    return tuple(int(length) for length in shape.split("x"))
 
 
-def _private(name: str, dtype: str, shape: str) -> Callable[[Thread], ElementView]:
-    wanted = _allocated(name, dtype, shape)
-    return lambda thread: allocated_view(*wanted)
+def _private(name: str, shape: str) -> Callable[[Thread, ValueType], ElementView]:
+    lengths = _lengths(shape)
+    return lambda thread, element: allocated_view(name, element, lengths)
 
 
-def _shared(name: str, dtype: str, shape: str, site: str) -> Callable[[Thread], ElementView]:
-    wanted = _allocated(name, dtype, shape)
+def _shared(name: str, shape: str, site: str) -> Callable[[Thread, ValueType], ElementView]:
+    lengths = _lengths(shape)
     key = f"{name} {site}"
 
-    def of_block(thread: Thread) -> ElementView:
+    def of_block(thread: Thread, element: ValueType) -> ElementView:
         memory: dict[str, ElementView] = thread[BLOCK_MEMORY]
         if key not in memory:
-            memory[key] = allocated_view(*wanted)
+            memory[key] = allocated_view(name, element, lengths)
         return memory[key]
 
     return of_block
 
 
-def _failed(where: Location) -> KernelAssertionError:
-    return KernelAssertionError("this assertion does not hold", where=where)
+def _meeting(op: str, dtype: str) -> Callable[[int, tuple[Value, ...]], Meeting]:
+    operation, type_ = SubgroupOp(op), BY_NAME[dtype]
+    return lambda site, operands: Meeting(site, operation, type_, operands)
+
+
+def _print(thread: Thread, site: Site, values: tuple[Value, ...]) -> None:
+    thread[PRINTER].print(global_id_of(thread), site, values)
+
+
+def _failed(where: Location, message: str) -> KernelAssertionError:
+    what = "this assertion does not hold"
+    return KernelAssertionError(f"{what}: {message}" if message else what, where=where)
+
+
+def _outside(where: Location, array: str, values: tuple[int, ...]) -> OutOfBoundsError:
+    """The error of a bounds check from its values: the indices, then the lengths."""
+    num_axes = len(values) // 2
+    return outside_error(array, values[:num_axes], values[num_axes:], where)
 
 
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
@@ -134,7 +170,10 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     ".private": _private,
     ".shared": _shared,
     ".atomic": AtomicOp,
+    ".meeting": _meeting,
+    ".print": lambda: _print,
     ".failed": lambda: _failed,
+    ".outside": lambda: _outside,
     ".trips": lambda: _trips,
     ".range": lambda: range,
     ".min": lambda: min,

@@ -9,11 +9,10 @@ from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.halves import CompilationTarget, LaunchFacts
 from quernel.errors import CompilationError
 from quernel.identity import IrKey
-from quernel.locations import Location
 from quernel.reference.compiler import ReferenceCompiler
 from quernel.reference.lowering import KERNEL
-from quernel.reference.primitives import SITE, is_primitive, primitive
-from quernel.reference.types import Loaded, LoweredFunction, ReferenceArtifact, Variant
+from quernel.reference.primitives import OBJECT, SITE, is_primitive, primitive
+from quernel.reference.types import Loaded, Lowered, LoweredFunction, ReferenceArtifact, Variant
 
 __all__ = ["ReferenceTarget"]
 
@@ -43,9 +42,9 @@ class ReferenceTarget(CompilationTarget[Variant, ReferenceArtifact, Loaded]):
         lowered = artifact.lowered
         linked: dict[str, Any] = {"__name__": __name__}
         for function in lowered.functions:
-            linked[function.key] = _compiled(function, linked, lowered.sites)
+            linked[function.key] = _compiled(function, linked, lowered)
         kernel = lowered.functions[0]
-        return Loaded(linked[KERNEL], kernel.waits, lowered.sites)
+        return Loaded(linked[KERNEL], kernel.waits, lowered.params, lowered.sites)
 
     def store(
         self,
@@ -58,7 +57,7 @@ class ReferenceTarget(CompilationTarget[Variant, ReferenceArtifact, Loaded]):
         return False
 
 
-def _compiled(function: LoweredFunction, linked: dict[str, Any], sites: tuple[Location, ...]) -> FunctionType:
+def _compiled(function: LoweredFunction, linked: dict[str, Any], lowered: Lowered) -> FunctionType:
     """A function over the globals `linked`, to which the operations that it calls are added."""
     try:
         code = compile(function.tree, function.file, "exec", dont_inherit=True)
@@ -74,5 +73,7 @@ def _compiled(function: LoweredFunction, linked: dict[str, Any], sites: tuple[Lo
         if is_primitive(name):
             linked.setdefault(name, primitive(name))
         elif name.startswith(SITE):
-            linked.setdefault(name, sites[int(name.removeprefix(SITE))])
+            linked.setdefault(name, lowered.sites[int(name.removeprefix(SITE))])
+        elif name.startswith(OBJECT):
+            linked.setdefault(name, lowered.objects[int(name.removeprefix(OBJECT))])
     return result

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from quernel.compiler.artifacts import Artifact, ArtifactHeader
+from quernel.dtypes import ParameterType
 from quernel.locations import Location
 
 __all__ = ["Loaded", "Lowered", "LoweredFunction", "ReferenceArtifact", "Variant"]
@@ -45,12 +46,16 @@ class Lowered:
     Attributes:
         header: all that a launch needs.
         functions: the kernel, then its device functions.
+        params: the types of the kernel's parameters.
         sites: locations of accesses, asserts and barriers, by number.
+        objects: types and prints, by number.
     """
 
     header: ArtifactHeader
     functions: tuple[LoweredFunction, ...]
+    params: tuple[ParameterType, ...]
     sites: tuple[Location, ...]
+    objects: tuple[object, ...]
 
     @property
     def text(self) -> str:
@@ -62,7 +67,8 @@ class Lowered:
 class ReferenceArtifact(Artifact):
     """An artifact that lives as long as its process: code is made from `lowered`, never from the payload's bytes.
 
-    The payload is the text of the trees with all their positions, so that only kernels of the same lines are equal.
+    The payload is the text of the trees with all their positions and of the objects that they name, so that only
+    kernels of the same lines are equal.
     """
 
     lowered: Lowered = attrs.field(eq=False, repr=False)
@@ -74,10 +80,12 @@ class Loaded:
 
     Attributes:
         kernel: called once per thread, with the thread's indices and then the arguments.
-        waits: whether calling it makes a generator that yields wherever the thread waits for its block.
+        waits: whether calling it makes a generator that yields wherever the thread waits for others.
+        params: the types of its parameters.
         sites: locations by number.
     """
 
     kernel: Callable[..., Any]
     waits: bool
+    params: tuple[ParameterType, ...]
     sites: tuple[Location, ...]

@@ -8,16 +8,14 @@ import attrs
 import numpy as np
 
 from quernel import settings
-from quernel.compiler.arguments import ArrayArgument
 from quernel.errors import LaunchError
 from quernel.geometry import Geometry, LaunchForm
-from quernel.runtime.argument_types import constant_key, element_type
+from quernel.runtime.argument_reading import read_arguments
 from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.devices import Device
 from quernel.runtime.directory import directory
 from quernel.runtime.launch_sites import OF_A_LAUNCH, locate
 from quernel.runtime.launchables import Launchable
-from quernel.runtime.layouts import ALIGNED16, strided_layout
 from quernel.runtime.ready import Ready, make_ready
 from quernel.store import generation
 
@@ -25,10 +23,6 @@ if TYPE_CHECKING:
     from quernel.runtime.streams import Stream
 
 __all__ = ["BoundLaunch", "Launcher"]
-
-_UNALIGNED = ~ALIGNED16
-_MANY = 1 << 31
-_STEP_OF_ONE: tuple[int, ...] = (1,)
 
 
 @final
@@ -108,61 +102,9 @@ class Launcher:
         if settings.checked() and not options.checked:
             options = attrs.evolve(options, checked=True)
 
-        specs = kernel.parameters.specs
-        facts = self._facts
-        arrays_on: Device | None = None
-        on_host = False
-        read_only = repeating = 0
-        kinds: list[Any] = []
-        values: list[Any] = []
-        for spec, value in zip(specs, args, strict=True):
-            cls = value.__class__
-            if spec.is_const:
-                kinds.append(constant_key(value))
-            elif cls is float or cls is int:
-                kinds.append(cls)
-                values.append(value)
-            elif cls is np.ndarray or isinstance(value, np.ndarray):
-                interface = value.__array_interface__
-                address, is_fixed = interface["data"]
-                if address & 15:
-                    facts &= _UNALIGNED
-                    if address % (value.itemsize or 1) and value.size:
-                        _refuse_alignment(spec.name, value)
-                if is_fixed:
-                    read_only |= 1 << len(values)
-                shape = value.shape
-                if interface["strides"] is None and len(shape) == 1 and 0 < shape[0] < _MANY:
-                    strides = _STEP_OF_ONE
-                else:
-                    known, repeats, is_whole, strides = strided_layout(shape, value.strides, value.itemsize or 1)
-                    facts &= known
-                    if repeats:
-                        repeating |= 1 << len(values)
-                    if not is_whole:
-                        _refuse_strides(spec.name, value)
-                on_host = True
-                kinds.append(value.dtype)
-                kinds.append(len(shape) if cls is np.ndarray else (cls, len(shape)))
-                values.append(ArrayArgument(address, shape, strides))
-            elif cls is DeviceArray:
-                facts_of, repeats, kind, argument = value.launch_kind or _know(value)
-                facts &= facts_of
-                if repeats:
-                    repeating |= 1 << len(values)
-                if value.device is not arrays_on:
-                    if arrays_on is not None:
-                        raise LaunchError(
-                            f"the arrays are on two devices, {arrays_on.name} and {value.device.name}",
-                            fix=f"move one of them, for example {spec.name}.to({arrays_on.name!r})",
-                        )
-                    arrays_on = value.device
-                kinds.append(kind)
-                values.append(argument)
-            else:
-                kinds.append(cls)
-                values.append(value)
-
+        kinds, values, facts, read_only, repeating, on_host, arrays_on = read_arguments(
+            kernel.parameters.specs, args, self._facts
+        )
         if device is None:
             device = arrays_on
             if device is None:
@@ -199,7 +141,7 @@ class Launcher:
             if isinstance(value, DeviceArray) and value.device is not reference
         }
         brought = tuple(away.get(index, value) for index, value in enumerate(given))
-        ready, values, on_host = self._look_up(brought, {}, reference)
+        ready, values, on_host = self._look_up(*self._kernel.parameters.unbind(brought), reference)
         assert ready is not None
         arguments = ready.packed(values, self._geometry)
         ready.check(self._geometry)
@@ -231,7 +173,8 @@ class BoundLaunch:
         """Launches again. On the launch path."""
         ready = self._ready
         if ready is None:
-            self._launcher(*self._args)
+            args, kwargs = self._launcher._kernel.parameters.unbind(self._args)
+            self._launcher(*args, **kwargs)
             return
         if ready.device.is_closed:
             ready.device.check_open()
@@ -266,10 +209,7 @@ class BoundLaunch:
 
     def _prepare(self) -> None:
         launcher = self._launcher
-        parameters = launcher._kernel.parameters
-        by_position = self._args[: parameters.num_positional]
-        by_name = dict(zip(parameters.names[len(by_position) :], self._args[len(by_position) :], strict=True))
-        ready, values, on_host = launcher._look_up(by_position, by_name)
+        ready, values, on_host = launcher._look_up(*launcher._kernel.parameters.unbind(self._args))
         if ready is not None:
             self._arguments = ready.packed(values, launcher._geometry)
             ready.check(launcher._geometry)
@@ -291,32 +231,6 @@ def _launch(ready: Ready, geometry: Geometry, arguments: bytes, stream: Any, on_
         ready.run(geometry, arguments, stream)
     if on_host and ready.waits:
         device.operations.synchronize(stream)
-
-
-def _know(array: DeviceArray) -> tuple[int, bool, object, ArrayArgument]:
-    """What a launch wants to know of a device array, kept with it."""
-    facts, repeats, _, strides = strided_layout(array.shape, array.strides, array.dtype.itemsize)
-    if array.address & 15:
-        facts &= _UNALIGNED
-    argument = ArrayArgument(array.address, array.shape, strides)
-    known = array.launch_kind = (facts, repeats, (array.dtype, len(array.shape)), argument)
-    return known
-
-
-def _refuse_strides(name: str, array: np.ndarray[Any, Any]) -> None:
-    element_type(name, array)
-    raise LaunchError(
-        f"parameter {name!r} got strides {array.strides}, which are no multiples of its {array.itemsize}-byte elements",
-        fix="pass a copy, array.copy()",
-    )
-
-
-def _refuse_alignment(name: str, array: np.ndarray[Any, Any]) -> None:
-    element = element_type(name, array)
-    raise LaunchError(
-        f"parameter {name!r} got elements that are not aligned to the {element.itemsize} bytes of {element.name}",
-        fix="pass a copy, array.copy()",
-    )
 
 
 def _refuse_host_arrays(kernel: Launchable, args: tuple[Any, ...], device: Device) -> None:

@@ -199,6 +199,11 @@ class Parameters:
             raise self._refused(f"misses the argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
         return tuple(values)
 
+    def unbind(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments in the parameters' order as a call would give them: by position where that is allowed."""
+        num = self.num_positional
+        return values[:num], dict(zip(self.names[num:], values[num:], strict=True))
+
     def index_of(self, name: str) -> int:
         """The position of a parameter.
 

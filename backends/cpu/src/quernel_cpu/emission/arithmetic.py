@@ -280,17 +280,17 @@ class Arithmetic:
 
     # --- memory -------------------------------------------------------------------------------------------------------
 
-    def load(self, dtype: DType, address: str, metadata: str) -> str:
-        """The value in memory at an address."""
+    def load(self, dtype: DType, address: str, metadata: str, alignment: int = 0) -> str:
+        """The value in memory at an address, aligned as its type is unless `alignment` says otherwise."""
         llvm = memory_type(dtype)
-        loaded = self._code.value(f"load {llvm}, ptr {address}, align {dtype.alignment}{metadata}")
+        loaded = self._code.value(f"load {llvm}, ptr {address}, align {alignment or dtype.alignment}{metadata}")
         return loaded if llvm == register_type(dtype) else self.from_bits(dtype, loaded)
 
-    def store(self, dtype: DType, address: str, value: str, metadata: str) -> None:
-        """Writes a value to memory."""
+    def store(self, dtype: DType, address: str, value: str, metadata: str, alignment: int = 0) -> None:
+        """Writes a value to memory; the alignment is as for a load."""
         llvm = memory_type(dtype)
         stored = value if llvm == register_type(dtype) else self.to_bits(dtype, value)
-        self._code.do(f"store {llvm} {stored}, ptr {address}, align {dtype.alignment}{metadata}")
+        self._code.do(f"store {llvm} {stored}, ptr {address}, align {alignment or dtype.alignment}{metadata}")
 
     def intrinsic(self, name: str, llvm: str, *operands: str) -> str:
         """An intrinsic of operands of one type, in that type."""

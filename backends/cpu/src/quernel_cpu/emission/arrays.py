@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from quernel.dtypes import DType
+from quernel.dtypes import ValueType
+from quernel_cpu.emission.leaves import element_type
 from quernel_cpu.emission.text import Code
-from quernel_cpu.emission.values import memory_type
 
 __all__ = ["ArrayOperands", "element_address"]
 
@@ -23,7 +23,7 @@ class ArrayOperands:
         metadata: what its loads and stores carry.
     """
 
-    element: DType
+    element: ValueType
     pointer: str
     shape: dict[int, str]
     strides: dict[int, str]
@@ -38,7 +38,7 @@ def element_address(code: Code, array: ArrayOperands, indices: tuple[str, ...]) 
     before it, and that what one thread reads right of it is what the next one reads in its own place.
     """
     address, offset = array.pointer, ""
-    llvm = memory_type(array.element)
+    llvm = element_type(array.element)
     for axis, index in enumerate(indices):
         if index == "0":
             continue

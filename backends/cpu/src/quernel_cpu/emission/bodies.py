@@ -1,16 +1,10 @@
-"""Expressions and statements of one thread, in scalar code; LLVM's vectoriser makes lanes of neighbouring threads.
-
-Locals are slots of the frame, which LLVM turns into registers.
-"""
+"""Statements of one thread, in scalar code; LLVM's vectoriser makes lanes of neighbouring threads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import assert_never
 
-import attrs
-
-from quernel.dtypes import ArrayType, DType
+from quernel.dtypes import ArrayType
 from quernel.ir.nodes import (
     Alloc,
     ArrayRef,
@@ -18,94 +12,48 @@ from quernel.ir.nodes import (
     Assign,
     Atomic,
     Barrier,
-    Binary,
-    Bitcast,
     Break,
     Call,
-    Cast,
-    Compare,
-    Const,
     Continue,
-    Expr,
-    Field,
-    Fma,
     For,
     If,
-    IndexKind,
-    Load,
-    Local,
     LocalVariable,
     Loop,
-    Math,
-    Param,
-    Place,
     Print,
     Return,
-    Root,
     RootKind,
-    Select,
-    Shape,
     Stmt,
     Store,
-    StructMake,
     Subgroup,
-    ThreadIndex,
-    Unary,
-    VecGet,
-    VecMake,
 )
-from quernel.ir.walk import fold_expression
-from quernel_cpu.emission.arithmetic import Arithmetic
-from quernel_cpu.emission.arrays import ArrayOperands, element_address
-from quernel_cpu.emission.functions import DeviceFunction, index_operand
-from quernel_cpu.emission.mathematics import emit_math
+from quernel_cpu.emission.arrays import ArrayOperands
+from quernel_cpu.emission.atomics import emit_atomic, emit_plain_atomic
+from quernel_cpu.emission.expressions import ExpressionEmitter, Operands, Scope
+from quernel_cpu.emission.functions import DIAGNOSTICS, DeviceFunction, index_operand
+from quernel_cpu.emission.leaves import element_type, leaves
+from quernel_cpu.emission.loops import LoopLabels, emit_for
+from quernel_cpu.emission.reports import cell, emit_print, emit_violation
 from quernel_cpu.emission.text import Code, Unit
-from quernel_cpu.emission.values import literal, memory_type, register_type, scalar, zero
+from quernel_cpu.emission.values import register_type, scalar, zero
 
-__all__ = ["BodyEmitter", "Scope", "emit_function"]
-
-
-@attrs.frozen
-class Scope:
-    """What the names of one function stand for.
-
-    Attributes:
-        scalars: scalar parameters, as operands.
-        arrays: array parameters.
-        functions: the device functions that may be called.
-        indices: thread indices and dimensions, as operands.
-        leave: ends the thread, or returns values from the device function.
-    """
-
-    scalars: dict[str, str]
-    arrays: dict[str, ArrayOperands]
-    functions: dict[str, DeviceFunction]
-    indices: dict[tuple[IndexKind, int], str]
-    leave: Callable[[tuple[str, ...]], None]
+__all__ = ["BodyEmitter", "Scope", "emit_function", "own_array"]
 
 
-class BodyEmitter:
+class BodyEmitter(ExpressionEmitter):
     """Writes the body of a kernel's thread, or of a device function."""
 
     def __init__(
         self, unit: Unit, code: Code, scope: Scope, variables: tuple[LocalVariable, ...], *, fast_math: bool
     ) -> None:
-        self._unit = unit
-        self._code = code
-        self._scope = scope
-        self._arithmetic = Arithmetic(unit, code, fast_math=fast_math)
-        self._types = {variable.name: scalar(variable.type) for variable in variables}
-        self._slots = {name: code.allocate(register_type(dtype)) for name, dtype in self._types.items()}
-        self._private: dict[str, ArrayOperands] = {}
-        self._loops: list[tuple[str, str]] = []  # Where `continue` and `break` go, the innermost last.
+        super().__init__(unit, code, scope, variables, fast_math=fast_math)
+        self._loops: list[LoopLabels] = []  # The innermost last.
 
-    def emit(self, body: tuple[Stmt, ...]) -> None:
-        """The whole body. Locals start at zero: no value of one thread reaches the next, which would tie them."""
-        for name, dtype in self._types.items():
-            self._code.do(f"store {register_type(dtype)} {zero(dtype)}, ptr {self._slots[name]}")
+    def emit(self, body: tuple[Stmt, ...], starts: dict[str, Operands] | None = None) -> None:
+        """The whole body. Other locals start at zero: no value of one thread reaches the next, which would tie them."""
+        starts = starts or {}
+        for name, value_type in self._types.items():
+            self.assign(name, starts.get(name) or tuple(zero(leaf.dtype) for leaf in leaves(value_type)))
         self._statements(body)
-
-    # --- statements ---------------------------------------------------------------------------------------------------
 
     def _statements(self, body: tuple[Stmt, ...]) -> None:
         for stmt in body:
@@ -116,12 +64,13 @@ class BodyEmitter:
     def _statement(self, stmt: Stmt) -> None:
         match stmt:
             case Assign():
-                self._assign(stmt.name, self._value(stmt.value))
+                self.assign(stmt.name, self.operands(stmt.value))
             case Store():
                 # Python evaluates the value before the target's indices; none has side effects, so neither order shows.
-                array = self._array(stmt.place.root)
-                address = self._address(array, stmt.place)
-                self._arithmetic.store(array.element, address, self._value(stmt.value), array.metadata)
+                address = self.address(stmt.place)
+                self.store(stmt.place, self.operands(stmt.value), address)
+            case Atomic():
+                self._atomic(stmt)
             case Call():
                 self._call(stmt)
             case If():
@@ -133,25 +82,31 @@ class BodyEmitter:
             case Break():
                 self._code.branch(self._loops[-1][1])
             case Continue():
-                self._code.branch(self._loops[-1][0])
+                if self._loops:
+                    self._code.branch(self._loops[-1][0])
+                else:  # The loop is the block's, and the thread done with this segment of its trip.
+                    self._scope.leave(())
             case Return():
-                self._scope.leave(tuple(self._value(value) for value in stmt.values))
+                self._scope.leave(tuple(operand for value in stmt.values for operand in self.operands(value)))
             case Alloc():
-                self._allocate(stmt)
-            case Atomic() | Subgroup() | Barrier() | Assert() | Print():
+                self.allocate(stmt)
+            case Assert():
+                self._assert(stmt)
+            case Print():
+                values = tuple(cell(self._code, scalar(value.type), self.value(value)) for value in stmt.values)
+                scope = self._scope
+                emit_print(self._unit, self._code, scope.diagnostics, stmt.site, scope.global_id, values)
+            case Subgroup() | Barrier():
                 raise AssertionError(f"{type(stmt).__name__} was not refused")
             case _:
                 assert_never(stmt)
-
-    def _assign(self, name: str, value: str) -> None:
-        self._code.do(f"store {register_type(self._types[name])} {value}, ptr {self._slots[name]}")
 
     def _if(self, stmt: If) -> None:
         code, end = self._code, self._code.label("end")
         is_end_reached = False
         while True:  # A chain of `elif` is one loop, however long it is.
             then, otherwise = code.label("then"), code.label("else")
-            code.branch_if(self._value(stmt.condition), then, otherwise)
+            code.branch_if(self.value(stmt.condition), then, otherwise)
             code.place(then)
             self._statements(stmt.then)
             if not code.is_closed:
@@ -170,51 +125,13 @@ class BodyEmitter:
             code.place(end)
 
     def _for(self, stmt: For) -> None:
-        """Counts upwards by one where the step is 1; otherwise the number of trips is worked out first."""
-        code = self._code
-        start, stop, step = (self._value(bound) for bound in (stmt.start, stmt.stop, stmt.step))
-        counter = code.allocate("i64")
-        head, body, latch, end = (code.label(hint) for hint in ("for.head", "for.body", "for.next", "for.end"))
-        if step == "1":
-            code.do(f"store i64 {start}, ptr {counter}")
-            code.place(head)
-            current = code.value(f"load i64, ptr {counter}")
-            code.branch_if(code.value(f"icmp slt i64 {current}, {stop}"), body, end)
-            code.place(body)
-            self._assign(stmt.variable, current)
-        else:
-            num_trips = self._num_trips(start, stop, step)
-            code.do(f"store i64 0, ptr {counter}")
-            code.place(head)
-            current = code.value(f"load i64, ptr {counter}")
-            code.branch_if(code.value(f"icmp ult i64 {current}, {num_trips}"), body, end)
-            code.place(body)
-            distance = code.value(f"mul i64 {current}, {step}")
-            self._assign(stmt.variable, code.value(f"add i64 {start}, {distance}"))
-        self._loops.append((latch, end))
-        self._statements(stmt.body)
-        self._loops.pop()
-        code.place(latch)
-        no_wrap = "nsw" if step == "1" else "nuw"
-        code.do(f"store i64 {code.value(f'add {no_wrap} i64 {current}, 1')}, ptr {counter}")
-        code.branch(head)
-        code.place(end)
+        def body(index: str, labels: LoopLabels) -> None:
+            self.assign(stmt.variable, (index,))
+            self._loops.append(labels)
+            self._statements(stmt.body)
+            self._loops.pop()
 
-    def _num_trips(self, start: str, stop: str, step: str) -> str:
-        """How often the loop runs, as an unsigned number; distances of up to 2**64 - 1 stay exact."""
-        code = self._code
-        is_down = code.value(f"icmp slt i64 {step}, 0")
-        low = code.value(f"select i1 {is_down}, i64 {stop}, i64 {start}")
-        high = code.value(f"select i1 {is_down}, i64 {start}, i64 {stop}")
-        negated = code.value(f"sub i64 0, {step}")
-        size = code.value(f"select i1 {is_down}, i64 {negated}, i64 {step}")
-        is_still = code.value(f"icmp eq i64 {size}, 0")
-        divisor = code.value(f"select i1 {is_still}, i64 1, i64 {size}")
-        last = code.value(f"sub i64 {code.value(f'sub i64 {high}, {low}')}, 1")
-        trips = code.value(f"add i64 {code.value(f'udiv i64 {last}, {divisor}')}, 1")
-        is_ahead = code.value(f"icmp slt i64 {low}, {high}")
-        runs = code.value(f"select i1 {is_still}, i1 false, i1 {is_ahead}")
-        return code.value(f"select i1 {runs}, i64 {trips}, i64 0")
+        emit_for(self._code, self.value(stmt.start), self.value(stmt.stop), self.value(stmt.step), body)
 
     def _loop(self, stmt: Loop) -> None:
         code = self._code
@@ -232,90 +149,62 @@ class BodyEmitter:
         operands: list[tuple[str, str]] = []
         for param, argument in zip(callee.function.params, call.arguments, strict=True):
             if isinstance(argument, ArrayRef):
-                operands += callee.array_operands(param.name, self._array(argument.root))
+                operands += callee.array_operands(param.name, self._arrays[argument.root.name])
             else:
-                operands.append((register_type(scalar(argument.type)), self._value(argument)))
+                types = (register_type(leaf.dtype) for leaf in leaves(argument.type))
+                operands += zip(types, self.operands(argument), strict=True)
         operands += [("i64", self._scope.indices[index]) for index in callee.indices]
+        if callee.reports:
+            operands.append(("ptr", self._scope.diagnostics))
         listed = ", ".join(f"{llvm} {operand}" for llvm, operand in operands)
         invocation = f"call {callee.result_type} @{callee.symbol}({listed})"
         if not callee.results:
             code.do(invocation)
             return
         result = code.value(invocation)
-        for number, name in enumerate(call.results):
-            if len(callee.results) > 1:
-                self._assign(name, code.value(f"extractvalue {callee.result_type} {result}, {number}"))
-            else:
-                self._assign(name, result)
+        values = [result]
+        if len(callee.results) > 1:
+            numbers = range(len(callee.results))
+            values = [code.value(f"extractvalue {callee.result_type} {result}, {number}") for number in numbers]
+        for name in call.results:
+            count = len(self._slots[name])
+            self.assign(name, tuple(values[:count]))
+            del values[:count]
 
-    def _allocate(self, stmt: Alloc) -> None:
-        element = scalar(stmt.element)
-        num_elements, strides = 1, {}
-        for axis in reversed(range(len(stmt.shape))):
-            strides[axis] = str(num_elements)
-            num_elements *= stmt.shape[axis]
-        self._private[stmt.name] = ArrayOperands(
-            element=element,
-            pointer=self._code.allocate(f"[{num_elements} x {memory_type(element)}]", 64),
-            shape={axis: str(length) for axis, length in enumerate(stmt.shape)},
-            strides=strides,
-        )
+    def _atomic(self, stmt: Atomic) -> None:
+        dtype = scalar(stmt.place.type)
+        address = self.leaf_address(stmt.place)
+        operands = tuple(self.value(operand) for operand in stmt.operands)
+        # What belongs to a block is seen by one worker thread only.
+        emit = emit_atomic if stmt.place.root.kind is RootKind.PARAM else emit_plain_atomic
+        old = emit(self._code, self._arithmetic, stmt.op, dtype, address, operands)
+        if stmt.result is not None:
+            self.assign(stmt.result, (old,))
 
-    # --- expressions --------------------------------------------------------------------------------------------------
+    def _assert(self, stmt: Assert) -> None:
+        code, scope = self._code, self._scope
+        holds, fails = code.label("holds"), code.label("fails")
+        code.branch_if(self.value(stmt.condition), holds, fails)
+        code.place(fails)
+        values = tuple(cell(code, scalar(value.type), self.value(value)) for value in stmt.values)
+        emit_violation(self._unit, code, scope.diagnostics, stmt.site, scope.global_id, values)
+        code.place(holds)
 
-    def _value(self, expr: Expr) -> str:
-        return fold_expression(expr, self._combined)
+    def allocate(self, stmt: Alloc) -> None:
+        """Makes a private array, in the frame."""
+        num_elements, element = own_array(stmt, "")[0], element_type(stmt.element)
+        pointer = self._code.allocate(f"[{num_elements} x {element}]", 64)
+        self._arrays[stmt.name] = own_array(stmt, pointer)[1]
 
-    def _combined(self, expr: Expr, values: tuple[str, ...]) -> str:
-        match expr:
-            case Const():
-                return literal(expr.value, expr.type)
-            case Local():
-                return self._code.value(f"load {register_type(scalar(expr.type))}, ptr {self._slots[expr.name]}")
-            case Param():
-                return self._scope.scalars[expr.name]
-            case ThreadIndex():
-                return self._scope.indices[expr.kind, expr.axis]
-            case Shape():
-                return self._scope.arrays[expr.param].shape[expr.axis]
-            case Load():
-                array = self._array(expr.place.root)
-                address = element_address(self._code, array, values)
-                return self._arithmetic.load(array.element, address, array.metadata)
-            case Unary():
-                return self._arithmetic.unary(expr.op, scalar(expr.type), values[0])
-            case Binary():
-                return self._arithmetic.binary(expr.op, scalar(expr.type), *values)
-            case Compare():
-                return self._arithmetic.compare(expr.op, scalar(expr.left.type), *values)
-            case Fma():
-                return self._arithmetic.fma(scalar(expr.type), *values)
-            case Select():
-                llvm = register_type(scalar(expr.type))
-                return self._code.value(f"select i1 {values[0]}, {llvm} {values[1]}, {llvm} {values[2]}")
-            case Cast():
-                return self._arithmetic.cast(scalar(expr.operand.type), expr.type, values[0])
-            case Bitcast():
-                return self._arithmetic.bitcast(scalar(expr.operand.type), expr.type, values[0])
-            case Math():
-                return self._math(expr, values)
-            case VecMake() | VecGet() | StructMake() | Field():
-                raise AssertionError(f"{type(expr).__name__} was not refused")
-            case _:
-                assert_never(expr)
 
-    def _math(self, expr: Math, values: tuple[str, ...]) -> str:
-        operand = scalar(expr.operands[0].type)
-        result = emit_math(self._unit, self._code, self._arithmetic, expr.function, operand, values)
-        if expr.type is operand or expr.type.is_bool:
-            return result
-        return self._arithmetic.cast(operand, expr.type, result)
-
-    def _array(self, root: Root) -> ArrayOperands:
-        return self._scope.arrays[root.name] if root.kind is RootKind.PARAM else self._private[root.name]
-
-    def _address(self, array: ArrayOperands, place: Place) -> str:
-        return element_address(self._code, array, tuple(self._value(index) for index in place.indices))
+def own_array(stmt: Alloc, pointer: str, metadata: str = "", spread: int = 1) -> tuple[int, ArrayOperands]:
+    """The number of elements of an allocation, and the array at `pointer` with its elements `spread` apart."""
+    num_elements, strides = 1, {}
+    for axis in reversed(range(len(stmt.shape))):
+        strides[axis] = str(num_elements * spread)
+        num_elements *= stmt.shape[axis]
+    shape = {axis: str(length) for axis, length in enumerate(stmt.shape)}
+    return num_elements, ArrayOperands(stmt.element, pointer, shape, strides, metadata)
 
 
 def emit_function(
@@ -323,19 +212,21 @@ def emit_function(
 ) -> None:
     """Adds the definition of a device function. `metadata`: what accesses to its array parameters carry."""
     code, function = Code(), device_function.function
-    scalars: dict[str, str] = {}
+    scalars: dict[str, Operands] = {}
     arrays: dict[str, ArrayOperands] = {}
     for position, param in enumerate(function.params):
         if isinstance(param.type, ArrayType):
-            arrays[param.name] = device_function.own_array(position, scalar(param.type.element), metadata)
+            assert param.type.element is not None
+            arrays[param.name] = device_function.own_array(position, param.type.element, metadata)
         else:
-            scalars[param.name] = f"%a{position}"
+            scalars[param.name] = device_function.own_scalars(position, param.type.dtype)
     scope = Scope(
         scalars=scalars,
         arrays=arrays,
         functions=functions,
         indices={(kind, axis): index_operand(kind, axis) for kind, axis in device_function.indices},
         leave=lambda values: code.end(_returned(code, device_function, values)),
+        diagnostics=DIAGNOSTICS,
     )
     BodyEmitter(unit, code, scope, function.locals, fast_math=fast_math).emit(function.body)
     if not code.is_closed:
@@ -343,8 +234,8 @@ def emit_function(
     unit.add_function(code.function(device_function.signature()))
 
 
-def _returned(code: Code, device_function: DeviceFunction, values: tuple[str, ...]) -> str:
-    types: list[DType] = list(device_function.results)
+def _returned(code: Code, device_function: DeviceFunction, values: Operands) -> str:
+    types = device_function.results
     if not values:
         return "ret void"
     if len(values) == 1:

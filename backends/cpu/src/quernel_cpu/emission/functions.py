@@ -1,7 +1,8 @@
 """Device functions: how each is called, and its definition.
 
-An array parameter becomes its address, and the lengths and strides that the function uses; the thread indices that it
-reads, itself or through calls, follow the parameters.
+An array parameter becomes its address, and the lengths and strides that the function uses; a vector or struct becomes
+its scalars. The thread indices that it reads, itself or through calls, follow the parameters; then the address of the
+diagnostics buffer, where it reports anything.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from collections.abc import Iterator
 
 import attrs
 
-from quernel.dtypes import ArrayType, DType
+from quernel.dtypes import ArrayType, DType, ValueType
 from quernel.ir.analysis import ArrayUse, ParameterUses, function_uses
-from quernel.ir.nodes import ArrayRef, Call, Function, IndexKind, Module, RootKind
+from quernel.ir.nodes import ArrayRef, Assert, Call, Function, IndexKind, Module, Print, RootKind
 from quernel.ir.walk import walk_statements
 from quernel_cpu.emission.arrays import ArrayOperands
-from quernel_cpu.emission.values import register_type, scalar
+from quernel_cpu.emission.leaves import leaves
+from quernel_cpu.emission.values import register_type
 
-__all__ = ["DeviceFunction", "device_functions", "passes_private_arrays"]
+__all__ = ["DIAGNOSTICS", "DeviceFunction", "device_functions", "index_operand", "passes_own_arrays"]
+
+DIAGNOSTICS = "%diagnostics"
+"""The address of the launch's diagnostics buffer, inside a device function."""
 
 
 @attrs.frozen
@@ -28,16 +33,18 @@ class DeviceFunction:
         symbol: its name in the LLVM module; the user's may hold anything.
         function: its IR.
         uses: what it uses of its parameters and of the launch.
+        reports: whether it, or a function that it calls, asserts or prints.
     """
 
     symbol: str
     function: Function
     uses: ParameterUses
+    reports: bool = False
 
     @property
     def results(self) -> tuple[DType, ...]:
-        """The types of what it returns."""
-        return tuple(scalar(result) for result in self.function.results)
+        """The types of the scalars that it returns."""
+        return tuple(leaf.dtype for result in self.function.results for leaf in leaves(result))
 
     @property
     def result_type(self) -> str:
@@ -57,7 +64,7 @@ class DeviceFunction:
         yield from (("i64", array.shape[axis]) for axis in use.shape_axes)
         yield from (("i64", array.strides[axis]) for axis in use.stride_axes)
 
-    def own_array(self, position: int, element: DType, metadata: str) -> ArrayOperands:
+    def own_array(self, position: int, element: ValueType, metadata: str) -> ArrayOperands:
         """The operands of the array parameter at `position`, inside the function."""
         use = self.uses.array(self.function.params[position].name)
         return ArrayOperands(
@@ -67,6 +74,11 @@ class DeviceFunction:
             strides={axis: f"%a{position}.stride{axis}" for axis in use.stride_axes},
             metadata=metadata,
         )
+
+    def own_scalars(self, position: int, value_type: ValueType) -> tuple[str, ...]:
+        """The operands of the value parameter at `position`, inside the function."""
+        count = len(leaves(value_type))
+        return (f"%a{position}",) if count == 1 else tuple(f"%a{position}.{number}" for number in range(count))
 
     def signature(self) -> str:
         """The head of its definition."""
@@ -84,11 +96,15 @@ class DeviceFunction:
     def _operands(self) -> Iterator[tuple[str, str]]:
         for position, param in enumerate(self.function.params):
             if isinstance(param.type, ArrayType):
-                own = self.own_array(position, scalar(param.type.element), "")
-                yield from self.array_operands(param.name, own)
+                assert param.type.element is not None
+                yield from self.array_operands(param.name, self.own_array(position, param.type.element, ""))
             else:
-                yield register_type(scalar(param.type.dtype)), f"%a{position}"
+                own = self.own_scalars(position, param.type.dtype)
+                for leaf, operand in zip(leaves(param.type.dtype), own, strict=True):
+                    yield register_type(leaf.dtype), operand
         yield from (("i64", index_operand(kind, axis)) for kind, axis in self.indices)
+        if self.reports:
+            yield "ptr", DIAGNOSTICS
 
 
 def index_operand(kind: IndexKind, axis: int) -> str:
@@ -99,17 +115,39 @@ def index_operand(kind: IndexKind, axis: int) -> str:
 def device_functions(module: Module) -> dict[str, DeviceFunction]:
     """The device functions of a module by their names."""
     uses = function_uses(module)
-    return {
-        function.name: DeviceFunction(f"q.function{number}", function, uses[function.name])
-        for number, function in enumerate(module.functions)
-    }
+    reporting = _reporting_functions(module)
+    found = {}
+    for number, function in enumerate(module.functions):
+        own, reports = uses[function.name], function.name in reporting
+        if reports:  # A record names the thread.
+            own_id = ((IndexKind.GLOBAL_ID, axis) for axis in range(module.kernel.ndim))
+            own = attrs.evolve(own, indices=tuple(dict.fromkeys((*own_id, *own.indices))))
+        found[function.name] = DeviceFunction(f"q.function{number}", function, own, reports)
+    return found
 
 
-def passes_private_arrays(module: Module) -> bool:
-    """Whether any call hands a thread's own array to a device function."""
+def _reporting_functions(module: Module) -> set[str]:
+    """Names of the functions that assert or print, themselves or in what they call."""
+    reporting: set[str] = set()
+    while True:
+        found = {
+            function.name
+            for function in module.functions
+            if any(
+                isinstance(stmt, Assert | Print) or (isinstance(stmt, Call) and stmt.function in reporting)
+                for stmt in walk_statements(function.body)
+            )
+        }
+        if found == reporting:
+            return reporting
+        reporting = found
+
+
+def passes_own_arrays(module: Module) -> bool:
+    """Whether any call hands an array of the thread, or of the block, to a device function."""
     bodies = (module.kernel.body, *(function.body for function in module.functions))
     return any(
-        isinstance(argument, ArrayRef) and argument.root.kind is RootKind.PRIVATE
+        isinstance(argument, ArrayRef) and argument.root.kind is not RootKind.PARAM
         for body in bodies
         for stmt in walk_statements(body)
         if isinstance(stmt, Call)

@@ -11,13 +11,17 @@ from typing import Protocol
 
 import attrs
 
-from quernel.ir.nodes import IndexKind, Kernel, Stmt
+from quernel.ir.analysis import assigned_names, read_names
+from quernel.ir.nodes import Alloc, IndexKind, Kernel, Stmt
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.bodies import BodyEmitter, Scope
+from quernel_cpu.emission.cells import NO_CELLS, Cells
+from quernel_cpu.emission.expressions import Operands
 from quernel_cpu.emission.functions import DeviceFunction
+from quernel_cpu.emission.loops import count_up
 from quernel_cpu.emission.text import Code, Unit
 
-__all__ = ["Launch", "LoopSegments", "Segment", "SegmentEmitter", "count_up"]
+__all__ = ["Launch", "LoopSegments", "Segment", "SegmentEmitter", "block_indices", "count_up"]
 
 
 @attrs.frozen
@@ -31,14 +35,33 @@ class Launch:
 
 @attrs.frozen
 class Segment:
-    """Statements to run for many threads, and what their names stand for."""
+    """Statements to run for many threads, and what their names stand for.
+
+    Attributes:
+        kernel: the kernel that they belong to.
+        body: the statements.
+        launch: the launch's shape.
+        scalars: value parameters.
+        arrays: array parameters, and the block's arrays.
+        functions: the device functions.
+        diagnostics: the address of the diagnostics buffer.
+        cells: what outlives segments.
+        loads: locals that a thread takes over from earlier segments.
+        stores: locals that a thread hands on.
+        private: private arrays that live in this segment only and that no statement of it allocates.
+    """
 
     kernel: Kernel
     body: tuple[Stmt, ...]
     launch: Launch
-    scalars: dict[str, str]
+    scalars: dict[str, Operands]
     arrays: dict[str, ArrayOperands]
     functions: dict[str, DeviceFunction]
+    diagnostics: str = "null"
+    cells: Cells = NO_CELLS
+    loads: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
+    private: tuple[Alloc, ...] = ()
 
 
 class SegmentEmitter(Protocol):
@@ -125,21 +148,12 @@ class LoopSegments:
 
     def emit_block(self, segment: Segment, block_id: tuple[str, ...]) -> None:
         """One loop for each axis that has more than one thread, the last of them as the vectorised one."""
-        code, block, launch = self._code, segment.kernel.block, segment.launch
-        fixed = {
-            index: operand
-            for axis in range(len(block))
-            for index, operand in (
-                ((IndexKind.BLOCK_ID, axis), block_id[axis]),
-                ((IndexKind.BLOCK_DIM, axis), str(block[axis])),
-                ((IndexKind.GRID_DIM, axis), launch.grid[axis]),
-                ((IndexKind.GLOBAL_DIM, axis), launch.extent[axis]),
-            )
+        code, block = self._code, segment.kernel.block
+        fixed = block_indices(code, segment, block_id)
+        origins = [fixed[IndexKind.GLOBAL_ID, axis] for axis in range(len(block))]
+        starts = {
+            name: segment.cells.block_values(code, name) for name in segment.loads if name in segment.cells.uniform
         }
-        origins = [
-            code.value(f"add i64 {launch.start[axis]}, {code.value(f'mul nsw i64 {block_id[axis]}, {size}')}")
-            for axis, size in enumerate(block)
-        ]
         looped = [axis for axis, size in enumerate(block) if size > 1]
         innermost = looped.pop() if looped else len(block) - 1
 
@@ -155,7 +169,7 @@ class LoopSegments:
                     (IndexKind.GLOBAL_ID, axis): code.value(f"add i64 {origins[axis]}, {operand}")
                     for axis, operand in own.items()
                 }
-                self._thread(segment, fixed | indices, done)
+                self._thread(segment, fixed | indices, done, starts)
 
             self._threads("0", str(block[innermost]), thread)
 
@@ -166,23 +180,62 @@ class LoopSegments:
         loop = self._unit.metadata(f'self, !{{!"llvm.loop.parallel_accesses", {self._access_group}}}')
         done = code.label("thread.end")
 
-        def body(index: str) -> None:
-            thread(index, done)
-            code.place(done)
+        count_up(code, first, end, lambda index: thread(index, done), f", !llvm.loop {loop}")
 
-        count_up(code, first, end, body, f", !llvm.loop {loop}")
-
-    def _thread(self, segment: Segment, indices: dict[tuple[IndexKind, int], str], done: str) -> None:
-        code, kernel = self._code, segment.kernel
+    def _thread(
+        self,
+        segment: Segment,
+        indices: dict[tuple[IndexKind, int], str],
+        done: str,
+        starts: dict[str, Operands] | None = None,
+    ) -> None:
+        code, kernel, cells = self._code, segment.kernel, segment.cells
+        number = _thread_number(code, kernel.block, indices) if cells.carried or cells.arrays else "0"
         scope = Scope(
             scalars=segment.scalars,
-            arrays=segment.arrays,
+            arrays=segment.arrays | cells.thread_arrays(code, number),
             functions=segment.functions,
             indices=indices,
             leave=lambda _values: code.branch(done),
+            diagnostics=segment.diagnostics,
         )
-        body = BodyEmitter(self._unit, code, scope, kernel.locals, fast_math=kernel.options.fast_math)
-        body.emit(segment.body)
+        names = {*assigned_names(segment.body), *read_names(segment.body), *segment.loads, *segment.stores}
+        variables = tuple(variable for variable in kernel.locals if variable.name in names)
+        body = BodyEmitter(self._unit, code, scope, variables, fast_math=kernel.options.fast_math)
+        for alloc in segment.private:
+            body.allocate(alloc)
+        carried = {name: cells.thread_values(code, name, number) for name in segment.loads if name in cells.carried}
+        body.emit(segment.body, (starts or {}) | carried)
+        code.place(done)
+        for name in segment.stores:
+            if name in cells.uniform:
+                cells.set_block_values(code, name, body.local(name))
+            else:
+                cells.set_thread_values(code, name, number, body.local(name))
+
+
+def block_indices(code: Code, segment: Segment, block_id: tuple[str, ...]) -> dict[tuple[IndexKind, int], str]:
+    """The indices of a block's first thread, and the dimensions."""
+    block, launch = segment.kernel.block, segment.launch
+    indices = {}
+    for axis, size in enumerate(block):
+        indices[IndexKind.BLOCK_ID, axis] = block_id[axis]
+        indices[IndexKind.BLOCK_DIM, axis] = str(size)
+        indices[IndexKind.GRID_DIM, axis] = launch.grid[axis]
+        indices[IndexKind.GLOBAL_DIM, axis] = launch.extent[axis]
+        indices[IndexKind.LOCAL_ID, axis] = "0"
+        first = code.value(f"mul nsw i64 {block_id[axis]}, {size}")
+        indices[IndexKind.GLOBAL_ID, axis] = code.value(f"add i64 {launch.start[axis]}, {first}")
+    return indices
+
+
+def _thread_number(code: Code, block: tuple[int, ...], indices: dict[tuple[IndexKind, int], str]) -> str:
+    """Which thread of its block a thread is, in array order."""
+    number = indices[IndexKind.LOCAL_ID, 0]
+    for axis, size in enumerate(block[1:], 1):
+        row = code.value(f"mul nuw nsw i64 {number}, {size}")
+        number = code.value(f"add nuw nsw i64 {row}, {indices[IndexKind.LOCAL_ID, axis]}")
+    return number
 
 
 class ThreadCode(Protocol):
@@ -191,26 +244,3 @@ class ThreadCode(Protocol):
     def __call__(self, index: str, done: str, /) -> None:
         """Writes the code."""
         ...
-
-
-class LoopBody(Protocol):
-    """Writes the body of a loop, given its counter."""
-
-    def __call__(self, index: str, /) -> None:
-        """Writes the code."""
-        ...
-
-
-def count_up(code: Code, first: str, end: str, body: LoopBody, metadata: str = "") -> None:
-    """A loop from `first` up to `end`, exclusive."""
-    slot = code.allocate("i64")
-    head, inside, done = code.label("each"), code.label("each.body"), code.label("each.end")
-    code.do(f"store i64 {first}, ptr {slot}")
-    code.place(head)
-    index = code.value(f"load i64, ptr {slot}")
-    code.branch_if(code.value(f"icmp slt i64 {index}, {end}"), inside, done)
-    code.place(inside)
-    body(index)
-    code.do(f"store i64 {code.value(f'add nsw i64 {index}, 1')}, ptr {slot}")
-    code.branch(head, metadata)
-    code.place(done)

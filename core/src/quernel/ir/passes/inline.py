@@ -1,7 +1,8 @@
-"""Inlining: calls of device functions that reach a barrier, a subgroup operation or an allocation become their bodies.
+"""Inlining: calls of device functions become their bodies.
 
-Such a call cannot stay a call, since all threads of a block have to arrive at the barrier together. The body runs in a
-loop of one trip, so that an early return is a break out of it.
+A call whose function reaches a barrier, a subgroup operation or an allocation cannot stay a call, since all threads of
+a block have to arrive at the barrier together; nor can one in a checked kernel, where a violation ends the thread. The
+body runs in a loop of one trip, so that an early return is a break out of it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from quernel.dtypes import ArrayType, ScalarType, ValueType, bool_, i64
 from quernel.ir.nodes import (
     Alloc,
     ArrayRef,
+    Assert,
     Assign,
     Atomic,
     Barrier,
     Break,
     Call,
     Const,
+    Continue,
     Expr,
     For,
     Function,
@@ -32,6 +35,7 @@ from quernel.ir.nodes import (
     Module,
     Param,
     Place,
+    Print,
     Return,
     Root,
     RootKind,
@@ -63,9 +67,13 @@ def functions_to_inline(module: Module) -> frozenset[str]:
     return frozenset(name for name in functions if reaches(name))
 
 
-def inline(module: Module) -> Module:
-    """`module` with the calls of `functions_to_inline` replaced by bodies, and those functions dropped."""
-    names = functions_to_inline(module)
+def inline(module: Module, names: frozenset[str] | None = None) -> Module:
+    """`module` with the calls of the named functions replaced by bodies, and those functions dropped.
+
+    Without names these are `functions_to_inline`. A function that reaches a named one has to be named too.
+    """
+    if names is None:
+        names = functions_to_inline(module)
     if not names:
         return module
     inliner = _Inliner(module, names)
@@ -243,11 +251,10 @@ class _Renaming:
                 )
                 results = tuple(self.names[name] for name in stmt.results)
                 return attrs.evolve(stmt, results=results, arguments=arguments)
+            case Barrier() | Break() | Continue() | Return() | Assert() | Print():
+                return attrs.evolve(stmt)  # Analyses tell one copy from the next by identity.
             case _:
                 return stmt
 
     def _place_of(self, stmt: Store | Atomic) -> Place:
         return attrs.evolve(stmt.place, root=self.roots.get(stmt.place.root, stmt.place.root))
-
-    def _argument(self, item: Expr | ArrayRef) -> Expr | ArrayRef:
-        return attrs.evolve(item, root=self.roots.get(item.root, item.root)) if isinstance(item, ArrayRef) else item

@@ -1,0 +1,113 @@
+"""Violations and prints: calls of small functions that write records into the launch's diagnostics buffer."""
+
+from __future__ import annotations
+
+from quernel import diagnostics
+from quernel.dtypes import DType
+from quernel.geometry import MAX_NDIM
+from quernel_cpu.emission.text import Code, Unit
+from quernel_cpu.emission.values import register_type
+
+__all__ = ["cell", "emit_print", "emit_violation", "violation_seen"]
+
+
+def cell(code: Code, dtype: DType, value: str) -> str:
+    """A scalar as a record keeps it, an `i64`."""
+    llvm = register_type(dtype)
+    if dtype.is_float:
+        wide = value if llvm == "double" else code.value(f"fpext {llvm} {value} to double")
+        return code.value(f"bitcast double {wide} to i64")
+    if llvm == "i64":
+        return value
+    return code.value(f"{'sext' if dtype.is_signed else 'zext'} {llvm} {value} to i64")
+
+
+def emit_violation(
+    unit: Unit, code: Code, buffer: str, site: int, global_id: tuple[str, ...], cells: tuple[str, ...]
+) -> None:
+    """Claims the launch's violation record, and fills it if no thread did before."""
+    name = f"q.violation{len(cells)}"
+    symbol = unit.define(name, lambda: _violation(name, len(cells)))
+    code.do(f"call void {symbol}({_arguments(buffer, site, global_id, cells)})")
+
+
+def emit_print(
+    unit: Unit, code: Code, buffer: str, site: int, global_id: tuple[str, ...], cells: tuple[str, ...]
+) -> None:
+    """Appends a record of the printed values, or counts it lost."""
+    name = f"q.print{len(cells)}"
+    symbol = unit.define(name, lambda: _print(name, len(cells)))
+    head = diagnostics.print_head(site, len(cells))
+    code.do(f"call void {symbol}({_arguments(buffer, head, global_id, cells)})")
+
+
+def violation_seen(code: Code, buffer: str) -> str:
+    """Whether a thread of the launch has claimed the violation record, as an `i1`."""
+    address = _at(code, buffer, diagnostics.CLAIM)
+    claim = code.value(f"load atomic i32, ptr {address} monotonic, align 4")
+    return code.value(f"icmp ne i32 {claim}, 0")
+
+
+def _arguments(buffer: str, first: int, global_id: tuple[str, ...], cells: tuple[str, ...]) -> str:
+    ids = (*("0",) * (MAX_NDIM - len(global_id)), *global_id)
+    return ", ".join([f"ptr {buffer}", *(f"i64 {value}" for value in (str(first), *ids, *cells))])
+
+
+def _at(code: Code, buffer: str, position: int) -> str:
+    return code.value(f"getelementptr inbounds i64, ptr {buffer}, i64 {position}")
+
+
+def _parameters(count: int) -> str:
+    return ", ".join(["ptr %buffer", "i64 %first", *(f"i64 %x{number}" for number in range(MAX_NDIM + count))])
+
+
+def _store(code: Code, address: str, position: int, value: str) -> None:
+    code.do(f"store i64 {value}, ptr {_at(code, address, position)}, align 8")
+
+
+def _violation(name: str, count: int) -> str:
+    code = Code()
+    claimed, done = code.label("claimed"), code.label("done")
+    pair = code.value(
+        f"cmpxchg ptr {_at(code, '%buffer', diagnostics.CLAIM)}, i32 0, i32 1 monotonic monotonic, align 4"
+    )
+    code.branch_if(code.value(f"extractvalue {{ i32, i1 }} {pair}, 1"), claimed, done)
+    code.place(claimed)
+    _store(code, "%buffer", diagnostics.SITE, "%first")
+    for axis in range(MAX_NDIM):
+        _store(code, "%buffer", diagnostics.GLOBAL_IDS + axis, f"%x{axis}")
+    _store(code, "%buffer", diagnostics.NUM_VALUES, str(count))
+    for number in range(count):
+        _store(code, "%buffer", diagnostics.VALUES + number, f"%x{MAX_NDIM + number}")
+    code.place(done)
+    code.end("ret void")
+    return code.function(f"internal void @{name}({_parameters(count)}) cold noinline nounwind")
+
+
+def _print(name: str, count: int) -> str:
+    code = Code()
+    size = diagnostics.RECORD_CELLS + count
+    cursor, lost = (_at(code, "%buffer", at) for at in (diagnostics.PRINT_CURSOR, diagnostics.LOST))
+    room, fits, full, done = (code.label(hint) for hint in ("room", "fits", "full", "done"))
+    capacity = code.value(f"load i64, ptr {_at(code, '%buffer', diagnostics.CAPACITY)}, align 8")
+    # Where the buffer is full already nothing is added, so that the cursor never wraps.
+    before = code.value(f"load atomic i32, ptr {cursor} monotonic, align 4")
+    is_room = code.value(f"icmp ule i64 {code.value(f'zext i32 {before} to i64')}, {capacity}")
+    code.branch_if(is_room, room, full)
+    code.place(room)
+    taken = code.value(f"atomicrmw add ptr {cursor}, i32 {size} monotonic, align 4")
+    start = code.value(f"zext i32 {taken} to i64")
+    end = code.value(f"add i64 {start}, {size}")
+    code.branch_if(code.value(f"icmp ule i64 {end}, {capacity}"), fits, full)
+    code.place(fits)
+    position = code.value(f"add i64 {start}, {diagnostics.PRINT_RECORDS}")
+    record = code.value(f"getelementptr inbounds i64, ptr %buffer, i64 {position}")
+    _store(code, record, 0, "%first")
+    for number in range(MAX_NDIM + count):
+        _store(code, record, 1 + number, f"%x{number}")
+    code.branch(done)
+    code.place(full)
+    code.do(f"atomicrmw add ptr {lost}, i32 1 monotonic, align 4")
+    code.place(done)
+    code.end("ret void")
+    return code.function(f"internal void @{name}({_parameters(count)}) noinline nounwind")

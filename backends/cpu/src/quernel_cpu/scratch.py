@@ -1,0 +1,55 @@
+"""Scratch memory of the threads that run kernels: shared arrays, and what a block's threads keep between barriers.
+
+A thread runs one block at a time, so one piece of memory serves all the blocks that it runs, of any kernel.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from typing import Any
+
+import numpy as np
+
+__all__ = ["packed_scratch", "scratch_bytes", "scratch_feature"]
+
+_PREFIX = "scratch="
+_ALIGNMENT = 64
+_ADDRESS = struct.Struct("<Q")
+_KEPT_BYTES = 1 << 20
+"""A thread keeps up to this much for its next piece of work."""
+
+
+def scratch_feature(num_bytes: int) -> str:
+    """The header's flag of a kernel that needs so much."""
+    return f"{_PREFIX}{num_bytes}"
+
+
+def scratch_bytes(features: tuple[str, ...]) -> int:
+    """How much the kernel with these flags needs."""
+    return sum(int(feature.removeprefix(_PREFIX)) for feature in features if feature.startswith(_PREFIX))
+
+
+class _Memory(threading.local):
+    """What this thread has, and its address."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self.buffer: np.ndarray[Any, Any] = np.empty(0, np.uint8)
+        self.packed = _ADDRESS.pack(0)
+
+
+_memory = _Memory()
+
+
+def packed_scratch(num_bytes: int) -> tuple[bytes, Any]:
+    """The address of scratch memory of this thread, as entry points read it, and what keeps it. On the launch path."""
+    memory = _memory
+    if num_bytes <= memory.num_bytes:
+        return memory.packed, memory.buffer
+    buffer = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    address = buffer.ctypes.data
+    packed = _ADDRESS.pack(address + -address % _ALIGNMENT)
+    if num_bytes <= _KEPT_BYTES:
+        memory.num_bytes, memory.buffer, memory.packed = num_bytes, buffer, packed
+    return packed, buffer

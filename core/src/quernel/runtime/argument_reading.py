@@ -1,0 +1,122 @@
+"""Reading the arguments of a launch: their kinds, by which a kernel is looked up, and their values for packing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from quernel.compiler.arguments import ArrayArgument
+from quernel.errors import LaunchError
+from quernel.runtime.argument_types import constant_key, element_type
+from quernel.runtime.arrays import DeviceArray
+from quernel.runtime.layouts import ALIGNED16, strided_layout
+
+if TYPE_CHECKING:
+    from quernel.runtime.devices import Device
+    from quernel.runtime.parameters import Spec
+
+__all__ = ["read_arguments"]
+
+_UNALIGNED = ~ALIGNED16
+_MANY = 1 << 31
+_STEP_OF_ONE: tuple[int, ...] = (1,)
+
+Read = tuple[list[Any], list[Any], int, int, int, bool, "Device | None"]
+
+
+def read_arguments(specs: Sequence[Spec], args: tuple[Any, ...], facts: int) -> Read:
+    """What a launch must know of its arguments. On the launch path, so it is one loop.
+
+    Returns:
+        kinds: what a look-up's key says of each argument.
+        values: per parameter that is no constant, a number or an `ArrayArgument`.
+        facts: those of `facts` that also hold for every array.
+        read_only: a bit per value, set for NumPy arrays that must not be written.
+        repeating: a bit per value, set for arrays of which several elements share memory.
+        on_host: whether there are NumPy arrays.
+        arrays_on: the device of the device arrays, or `None`.
+
+    Raises:
+        LaunchError: arrays of two devices, or an array whose layout no kernel takes.
+    """
+    arrays_on: Device | None = None
+    on_host = False
+    read_only = repeating = 0
+    kinds: list[Any] = []
+    values: list[Any] = []
+    for spec, value in zip(specs, args, strict=True):
+        cls = value.__class__
+        if spec.is_const:
+            kinds.append(constant_key(value))
+        elif cls is float or cls is int:
+            kinds.append(cls)
+            values.append(value)
+        elif cls is np.ndarray or isinstance(value, np.ndarray):
+            interface = value.__array_interface__
+            address, is_fixed = interface["data"]
+            if address & 15:
+                facts &= _UNALIGNED
+                if address % (value.itemsize or 1) and value.size:
+                    _refuse_alignment(spec.name, value)
+            if is_fixed:
+                read_only |= 1 << len(values)
+            shape = value.shape
+            if interface["strides"] is None and len(shape) == 1 and 0 < shape[0] < _MANY:
+                strides = _STEP_OF_ONE
+            else:
+                known, repeats, is_whole, strides = strided_layout(shape, value.strides, value.itemsize or 1)
+                facts &= known
+                if repeats:
+                    repeating |= 1 << len(values)
+                if not is_whole:
+                    _refuse_strides(spec.name, value)
+            on_host = True
+            kinds.append(value.dtype)
+            kinds.append(len(shape) if cls is np.ndarray else (cls, len(shape)))
+            values.append(ArrayArgument(address, shape, strides))
+        elif cls is DeviceArray:
+            facts_of, repeats, kind, argument = value.launch_kind or _know(value)
+            facts &= facts_of
+            if repeats:
+                repeating |= 1 << len(values)
+            if value.device is not arrays_on:
+                if arrays_on is not None:
+                    raise LaunchError(
+                        f"the arrays are on two devices, {arrays_on.name} and {value.device.name}",
+                        fix=f"move one of them, for example {spec.name}.to({arrays_on.name!r})",
+                    )
+                arrays_on = value.device
+            kinds.append(kind)
+            values.append(argument)
+        else:
+            kinds.append(cls)
+            values.append(value)
+    return kinds, values, facts, read_only, repeating, on_host, arrays_on
+
+
+def _know(array: DeviceArray) -> tuple[int, bool, object, ArrayArgument]:
+    """What a launch wants to know of a device array, kept with it."""
+    facts, repeats, _, strides = strided_layout(array.shape, array.strides, array.dtype.itemsize)
+    if array.address & 15:
+        facts &= _UNALIGNED
+    argument = ArrayArgument(array.address, array.shape, strides)
+    known = array.launch_kind = (facts, repeats, (array.dtype, len(array.shape)), argument)
+    return known
+
+
+def _refuse_strides(name: str, array: np.ndarray[Any, Any]) -> None:
+    element_type(name, array)
+    raise LaunchError(
+        f"parameter {name!r} got strides {array.strides}, which are no multiples of its {array.itemsize}-byte elements",
+        fix="pass a copy, array.copy()",
+    )
+
+
+def _refuse_alignment(name: str, array: np.ndarray[Any, Any]) -> None:
+    element = element_type(name, array)
+    raise LaunchError(
+        f"parameter {name!r} got elements that are not aligned to the {element.itemsize} bytes of {element.name}",
+        fix="pass a copy, array.copy()",
+    )

@@ -1,0 +1,150 @@
+"""Vectors and structs from Python and NumPy: classes and structured dtypes as types of the language, and back.
+
+A struct is written as a frozen attrs class whose fields are annotated with scalar types, vectors or other such classes,
+or it is a NumPy structured dtype. A class is laid out as C lays out a struct, each field at the next multiple of its
+alignment; a dtype keeps the offsets that it has. Fields are found by name, so a class and a dtype with the same names
+stand for each other.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import attrs
+import numpy as np
+
+from quernel.dtypes import ArrayType, DType, StructField, StructType, ValueType, VectorType, dtype_of
+from quernel.errors import KernelTypeError
+
+__all__ = [
+    "VECTOR_LENGTHS",
+    "fields_of",
+    "is_struct_class",
+    "numpy_of",
+    "struct_of",
+    "value_type_of",
+    "vec",
+]
+
+VECTOR_LENGTHS = (2, 4)
+"""How many components a vector may have."""
+
+
+def vec(element: Any, length: int) -> VectorType:
+    """The type of vectors of `length` scalars.
+
+    Raises:
+        KernelTypeError: the element is no scalar type, or the length is neither 2 nor 4.
+    """
+    dtype = dtype_of(element)
+    if length not in VECTOR_LENGTHS:
+        raise KernelTypeError(f"a vector of {length} components", fix="use 2 or 4 components")
+    return VectorType(dtype, int(length))
+
+
+def is_struct_class(given: object) -> bool:
+    """Whether `given` is a class that a kernel takes as a struct: a frozen attrs class."""
+    return isinstance(given, type) and "__attrs_attrs__" in vars(given) and given.__hash__ is not None
+
+
+def fields_of(cls: type) -> tuple[tuple[str, Any], ...]:
+    """The names of the fields of a class and what their annotations declare, read where they are text.
+
+    Raises:
+        KernelTypeError: an annotation is missing, or names something that is not there.
+    """
+    found = []
+    for field in attrs.fields(cls):
+        declared = field.type
+        for _ in range(2):  # One that was quoted already is quoted twice under `from __future__ import annotations`.
+            if isinstance(declared, str):
+                declared = _read(cls, field.name, declared)
+        if declared is None:
+            raise KernelTypeError(
+                f"field {field.name!r} of {cls.__name__} has no type", fix=f"annotate it: `{field.name}: qn.f32`"
+            )
+        found.append((field.name, declared))
+    return tuple(found)
+
+
+def _read(cls: type, name: str, text: str) -> Any:
+    module = sys.modules.get(cls.__module__)
+    try:
+        return eval(text, dict(vars(module)) if module is not None else {})
+    except NameError as error:
+        raise KernelTypeError(
+            f"the annotation of field {name!r} of {cls.__name__} cannot be read: {error}",
+            fix="define what it names at the top of the module",
+        ) from None
+
+
+def value_type_of(given: Any) -> ValueType:
+    """The type that an annotation, a class, a dtype or a type of the language stands for.
+
+    Raises:
+        KernelTypeError: it stands for none.
+    """
+    if isinstance(given, DType | VectorType | StructType):
+        return given
+    if is_struct_class(given) or (isinstance(given, np.dtype) and given.names is not None):
+        return struct_of(given)
+    if isinstance(given, np.dtype) and given.subdtype is not None:
+        base, shape = given.subdtype
+        if len(shape) == 1 and shape[0] in VECTOR_LENGTHS:
+            return vec(base, shape[0])
+    return dtype_of(given)
+
+
+def struct_of(given: Any) -> StructType:
+    """The struct type of a frozen attrs class or a NumPy structured dtype.
+
+    Raises:
+        KernelTypeError: a field is no scalar, vector or struct.
+    """
+    if isinstance(given, np.dtype):
+        return _struct_of_dtype(given)
+    fields: list[StructField] = []
+    offset, alignment = 0, 1
+    for name, declared in fields_of(given):
+        if isinstance(declared, ArrayType):
+            raise KernelTypeError(
+                f"field {name!r} of {given.__name__} is an array, which has no place in memory of its own",
+                fix="pass the struct as a parameter, not as an element",
+            )
+        type_ = value_type_of(declared)
+        offset = -(-offset // type_.alignment) * type_.alignment
+        fields.append(StructField(name, type_, offset))
+        offset += type_.itemsize
+        alignment = max(alignment, type_.alignment)
+    if not fields:
+        raise KernelTypeError(f"{given.__name__} has no fields", fix="give it at least one field")
+    return StructType(given.__name__, tuple(fields), -(-offset // alignment) * alignment, alignment)
+
+
+def _struct_of_dtype(dtype: np.dtype[Any]) -> StructType:
+    assert dtype.names is not None
+    assert dtype.fields is not None
+    fields = []
+    for name in dtype.names:
+        inner, offset = dtype.fields[name][:2]
+        fields.append(StructField(name, value_type_of(inner), int(offset)))
+    return StructType("struct", tuple(fields), dtype.itemsize, dtype.alignment)
+
+
+def numpy_of(type_: ValueType) -> np.dtype[Any]:
+    """The NumPy dtype with the same bytes; of a vector, one with its length as a shape."""
+    match type_:
+        case DType():
+            return type_.numpy
+        case VectorType():
+            return np.dtype((type_.element.numpy, (type_.length,)))
+        case StructType():
+            return np.dtype(
+                {
+                    "names": [field.name for field in type_.fields],
+                    "formats": [numpy_of(field.type) for field in type_.fields],
+                    "offsets": [field.offset_bytes for field in type_.fields],
+                    "itemsize": type_.itemsize,
+                }
+            )

@@ -1,0 +1,178 @@
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import quernel as qn
+from quernel.cli import main
+from quernel.cli.pictures import read_picture, write_picture
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("QUERNEL_ENVIRONMENT", str(tmp_path / "environment"))
+    monkeypatch.setenv("COLUMNS", "160")
+    with qn.environment(tmp_path / "environment"):
+        yield
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as exited:
+        main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    return int(exited.value.code or 0), said.out, said.err
+
+
+def picture_file(path: Path, size: tuple[int, int] = (64, 48)) -> Path:
+    width, height = size
+    noise = np.random.default_rng(1).integers(0, 256, (height, width, 3), np.uint8)
+    Image.fromarray(noise).save(path)
+    return path
+
+
+def test_demo_on_a_photograph_says_compiled_then_loaded_and_writes_pictures(tmp_path):
+    photograph = picture_file(tmp_path / "photo.jpg", (97, 61))
+
+    def demo() -> str:
+        command = [
+            sys.executable,
+            "-m",
+            "quernel.cli",
+            "demo",
+            photograph,
+            "--device",
+            "cpu",
+            "--output",
+            tmp_path / "out",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    first, second = demo(), demo()
+    assert first.count("compiled") == 4
+    assert "loaded" not in first
+    assert second.count("loaded") == 4
+    assert "NO" not in second
+    for name in ("input", "contrast", "blurred", "edges"):
+        with Image.open(tmp_path / "out" / f"{name}.png") as written:
+            assert written.size == (97, 61)
+
+
+def test_demo_without_an_image_draws_one(tmp_path, capsys):
+    status, out, _ = run(capsys, "demo", "--device", "cpu", "--output", tmp_path / "out")
+    assert status == 0
+    assert "mandelbrot" in out
+    with Image.open(tmp_path / "out" / "input.png") as drawn:
+        assert len(np.unique(np.asarray(drawn.convert("L")))) > 50
+
+
+def test_demo_refuses_a_file_that_is_no_picture(tmp_path, capsys):
+    (tmp_path / "text.png").write_text("no picture")
+    status, _, err = run(capsys, "demo", tmp_path / "text.png")
+    assert status == 1
+    assert "cannot be read as a picture" in err
+
+
+def test_demo_on_an_unknown_device_fails_with_the_mend(capsys):
+    status, _, err = run(capsys, "demo", "--device", "nothing")
+    assert status == 1
+    assert "fix:" in err
+    assert "Traceback" not in err
+
+
+def test_pictures_survive_a_round_trip(tmp_path):
+    levels = np.random.default_rng(2).integers(0, 256, (3, 7, 5)).astype(np.float32) / np.float32(255)
+    write_picture(tmp_path / "a.png", levels)
+    np.testing.assert_array_equal(read_picture(tmp_path / "a.png"), levels)
+
+
+def test_devices_lists_what_the_library_lists(capsys):
+    status, out, _ = run(capsys, "devices", "--json")
+    assert status == 0
+    assert [row["spec"] for row in json.loads(out)] == [f"{d.backend}:{d.index}" for d in qn.devices()]
+
+
+def test_devices_of_an_unknown_backend_fails(capsys):
+    status, _, err = run(capsys, "devices", "nothing")
+    assert status == 1
+    assert "nothing" in err
+
+
+def test_backends_says_which_work(capsys):
+    status, out, _ = run(capsys, "backends", "--json")
+    assert status == 0
+    assert {row["name"]: row["ok"] for row in json.loads(out)}["cpu"] is True
+
+
+def test_doctor_finds_nothing_wrong_here(capsys):
+    status, out, _ = run(capsys, "doctor", "--json")
+    report = json.loads(out)
+    assert status == len(report["problems"]) == 0
+    assert report["versions"]["quernel"] == qn.__version__
+    assert {backend["name"] for backend in report["backends"]} >= {"cpu", "reference"}
+
+
+def test_doctor_names_a_store_that_cannot_be_used(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("in the way")
+    with qn.environment(tmp_path / "file" / "below"):
+        status, out, _ = run(capsys, "doctor", "--json")
+    assert status == 1
+    (problem,) = json.loads(out)["problems"]
+    assert problem["where"] == "store"
+    assert problem["fix"]
+
+
+def _compile_one() -> None:
+    @qn.kernel
+    def triple(x: qn.Array1[qn.i32]):
+        i = qn.global_id()
+        x[i] = 3 * x[i]
+
+    numbers = np.arange(5, dtype=np.int32)
+    triple.over(5, device="cpu")(numbers)
+    assert numbers.tolist() == [0, 3, 6, 9, 12]
+
+
+def test_cache_lists_verifies_and_clears(capsys):
+    _compile_one()
+    _, out, _ = run(capsys, "cache", "list", "--json")
+    assert [row["kernel_name"] for row in json.loads(out)] == ["triple"]
+    _, out, _ = run(capsys, "cache", "info", "--json")
+    assert json.loads(out)["num_kernels"] == 1
+    status, out, _ = run(capsys, "cache", "verify")
+    assert (status, "whole" in out) == (0, True)
+    status, out, _ = run(capsys, "cache", "clear", "--yes")
+    assert status == 0
+    _, out, _ = run(capsys, "cache", "list", "--json")
+    assert json.loads(out) == []
+
+
+def test_cache_verify_fails_on_a_damaged_payload_and_repairs_it(tmp_path, capsys):
+    _compile_one()
+    database = tmp_path / "environment" / "store" / "cache.db"
+    with sqlite3.connect(database) as connection:
+        changed = connection.execute("UPDATE Cache SET value = x'00' WHERE key LIKE 'b/%'").rowcount
+    assert changed == 1
+    status, _, err = run(capsys, "cache", "verify")
+    assert status == 1
+    assert err
+    assert run(capsys, "cache", "verify", "--repair")[0] == 0
+    assert run(capsys, "cache", "verify")[0] == 0
+
+
+def test_help_lists_every_command(capsys):
+    status, out, _ = run(capsys, "--help")
+    assert status == 0
+    for name in ("backends", "cache", "demo", "devices", "doctor"):
+        assert name in out
+
+
+def test_an_unknown_command_is_refused(capsys):
+    status, _, err = run(capsys, "frobnicate")
+    assert status == 2
+    assert "frobnicate" in err
