@@ -45,6 +45,7 @@ from quernel.runtime.operations import Unavailable
 
 LOG = logging.getLogger(__name__)
 STRIDED = OpenclVariant()
+NARROW = OpenclVariant(index32=True)
 CONTIGUOUS = OpenclVariant(contiguous=True)
 
 

@@ -62,7 +62,7 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
 
     def default_variant(self, signature: Signature) -> OpenclVariant:
         """The variant of whole NumPy arrays, which most launches have."""
-        return OpenclVariant(contiguous=True)
+        return OpenclVariant(contiguous=True, index32=self.narrows_indices)
 
     def lower(
         self,
@@ -107,6 +107,11 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
         return OpenclArtifact(attrs.evolve(lowered.header, statistics=statistics), binary)
 
     @property
+    def narrows_indices(self) -> bool:
+        """Whether indices of 32 bits are worth a variant: they are where 64 bits take two registers."""
+        return self.target_info.detail("kind") == "gpu"
+
+    @property
     def pointers(self) -> Pointers:
         """How arrays are passed."""
         return Pointers(self.target_info.detail("pointers"))
@@ -114,14 +119,15 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
     def _own(self, kernel: KernelDefinition, variant: OpenclVariant) -> OpenclLowered:
         from quernel.codegen import shared_bytes, validate_kernel
         from quernel.compiler.arguments import argument_slots, header_parameters
-        from quernel.ir.passes import optimize
-        from quernel.ir.passes.inline import inline
+        from quernel.ir.passes import inline, narrow_indices, optimize
         from quernel.ir.uniformity import check_uniformity
         from quernel_opencl.lowering import OPENCL_C, lower_module
 
         module = optimize(kernel.expand())
         check_uniformity(module)
         module = inline(module)
+        if variant.index32:
+            module = narrow_indices(module)
         validate_kernel(module, OPENCL_C, self.target_info)
         own = module.kernel
         edges = range(own.ndim) if own.form is LaunchForm.OVER else ()

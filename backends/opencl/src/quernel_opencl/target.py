@@ -23,11 +23,13 @@ class OpenclTarget(PersistentTarget[OpenclVariant, OpenclArtifact, Loaded]):
 
     def __init__(self, compiler: OpenclCompiler) -> None:
         super().__init__(compiler)
+        self._narrows_indices = compiler.narrows_indices
         self._device = device_key(compiler.target_info)
 
     def variant(self, launch_facts: LaunchFacts) -> OpenclVariant:
-        """Whether all arrays are contiguous: the only fact that changes this backend's text, so the only one kept."""
-        return OpenclVariant(contiguous=launch_facts.contiguous)
+        """Whether all arrays are contiguous, and on GPUs whether indices fit 32 bits: what changes the text."""
+        narrow = launch_facts.index32 and self._narrows_indices
+        return OpenclVariant(contiguous=launch_facts.contiguous, index32=narrow)
 
     def load(self, id: ArtifactId[OpenclVariant], artifact: OpenclArtifact) -> Loaded:  # noqa: A002
         """The program, ready for kernel objects.

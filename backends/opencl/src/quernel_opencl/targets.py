@@ -1,7 +1,7 @@
 """Targets: what a device can do, as its driver says, and the fingerprint of what its compiler makes.
 
 A target's facts for the compiler are the details `platform`, `platform_version`, `device`, `driver` and `number` (which
-name the device), `pointers` (how arrays are passed) and `options` (what every program is built with).
+name the device), `kind`, `pointers` (how arrays are passed) and `options` (what every program is built with).
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def target_of(found: FoundDevice, pointers: Pointers | None = None) -> TargetInf
     details = {
         "device": key.name,
         "driver": key.driver,
+        "kind": device_kind(device),
         "number": str(key.number),
         "options": options,
         "platform": key.platform,
