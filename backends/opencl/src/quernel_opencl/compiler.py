@@ -45,7 +45,8 @@ _FAST = ("-cl-mad-enable", "-cl-denorms-are-zero")
 """What `fast_math` allows; never the options that take NaNs and infinities for absent."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PLACE = re.compile(r":(\d+):(\d+): (?:fatal )?error: (.*)")
+_PLACE = re.compile(r":(\d+):\d+: (?:(?:fatal )?error: )?(.*)")
+"""Line and message in a line of a log that speaks of an error; drivers put that word before the place or behind it."""
 
 
 class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifact]):
@@ -205,12 +206,12 @@ def _located(error: CompilationError, kernel: str, lines: tuple[Location, ...]) 
     """The error at the user's line of the first complaint, as far as the log tells."""
     for line in error.chain:
         found = _PLACE.search(line)
-        if found is None:
+        if found is None or "error" not in line:
             continue
         number = int(found[1])
         where = lines[number - 1] if 0 < number <= len(lines) else NOWHERE
         return CompilationError(
-            f"kernel {kernel}: {error.what}: {found[3]}",
+            f"kernel {kernel}: {error.what}: {found[2]}",
             where=None if where == NOWHERE else where,
             fix="report it with the log: the text should compile" if lines else "mend the source",
             chain=error.chain,
