@@ -10,7 +10,9 @@ from quernel_opencl.lowering import OPENCL_C
 from quernel_opencl.targets import device_key, target_of
 from tests.property.ir_strategies import modules
 
-from quernel.codegen import Pointers, generate, validate_kernel
+from quernel.codegen.generate import generate
+from quernel.codegen.pointers import Pointers
+from quernel.codegen.validation import validate_kernel
 from quernel.compiler.arguments import argument_slots
 from quernel.errors import QuernelError, ValidationError
 from quernel.geometry import LaunchForm

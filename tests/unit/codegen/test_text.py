@@ -8,7 +8,8 @@ import attrs
 import pytest
 from quernel_opencl.lowering import OPENCL_C
 
-from quernel.codegen import GeneratedText, Pointers, generate
+from quernel.codegen.generate import GeneratedText, generate
+from quernel.codegen.pointers import Pointers
 from quernel.compiler.arguments import argument_slots
 from quernel.dtypes import ArrayType, DType, ScalarType, bf16, bool_, f16, f32, f64, i8, i32, i64, u32, u64
 from quernel.geometry import LaunchForm

@@ -6,7 +6,7 @@ import pytest
 from quernel_opencl.device import OpenclDevice
 from tests.unit.opencl.harness import infos, opened
 
-from quernel.codegen import Pointers
+from quernel.codegen.pointers import Pointers
 
 WAYS = [(info.index, pointers) for info in infos() for pointers in Pointers]
 

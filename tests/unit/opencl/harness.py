@@ -15,7 +15,7 @@ from quernel_opencl.plugin import OpenclBackend
 from quernel_opencl.targets import target_of
 from quernel_opencl.types import OpenclLowered, OpenclVariant
 
-from quernel.codegen import Pointers
+from quernel.codegen.pointers import Pointers
 from quernel.compiler.arguments import ArgumentPacker, ArrayArgument
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import KernelDefinition, Specialization

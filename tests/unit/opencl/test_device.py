@@ -27,7 +27,7 @@ from tests.unit.opencl.harness import (
     store,
 )
 
-from quernel.codegen import Pointers
+from quernel.codegen.pointers import Pointers
 from quernel.compiler.arguments import ArgumentPacker, ArrayArgument
 from quernel.compiler.artifacts import ArtifactId
 from quernel.dtypes import f32, i64

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from quernel.capabilities import TargetInfo
-from quernel.codegen import ENTRY_MACRO, Pointers
+from quernel.codegen.pointers import Pointers
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId, HeaderParameter, Slot, SlotKind
 from quernel.compiler.halves import ArtifactCompiler, Signature
 from quernel.dtypes import ArrayType, DType, i64, u64
@@ -99,6 +99,8 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
             CompilationError: the driver refuses the source; shown at the user's line, the log rides along whole.
             DeviceError: the device is not in this machine.
         """
+        from quernel.codegen.generate import ENTRY_MACRO
+
         options = (*lowered.options, f"-D {ENTRY_MACRO}={lowered.header.entry}")
         try:
             binary, _ = _toolchain.build_binary(device_key(self.target_info), lowered.text, options)
@@ -118,7 +120,7 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
         return Pointers(self.target_info.detail("pointers"))
 
     def _own(self, kernel: KernelDefinition, variant: OpenclVariant) -> OpenclLowered:
-        from quernel.codegen import shared_bytes, validate_kernel
+        from quernel.codegen.validation import shared_bytes, validate_kernel
         from quernel.compiler.arguments import argument_slots, header_parameters
         from quernel.ir.passes import inline, narrow_indices, optimize
         from quernel.ir.uniformity import check_uniformity
@@ -146,7 +148,7 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
         return OpenclLowered(header, generated.text, self._options(fast=own.options.fast_math), generated.lines)
 
     def _foreign(self, kernel: KernelDefinition, foreign: ForeignSource) -> OpenclLowered:
-        from quernel.codegen import validate_block
+        from quernel.codegen.validation import validate_block
 
         if foreign.language != LANGUAGE:
             raise ValidationError(

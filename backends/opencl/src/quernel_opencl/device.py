@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from quernel.codegen import Pointers
+from quernel.codegen.pointers import Pointers
 from quernel.compiler.artifacts import ArtifactHeader, SlotKind
 from quernel.geometry import Geometry
 from quernel.runtime.operations import DeviceInfo, DeviceOperations, Memory, PreparedLaunch

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from quernel.codegen import Dialect, GeneratedText, Pointers, generate
+from quernel.codegen.dialect import Dialect
+from quernel.codegen.generate import GeneratedText, generate
+from quernel.codegen.pointers import Pointers
 from quernel.compiler.artifacts import Slot
 from quernel.dtypes import (
     bf16,

@@ -11,7 +11,7 @@ import re
 from typing import Any, Final
 
 from quernel.capabilities import Capabilities, Limits, TargetInfo
-from quernel.codegen import Pointers
+from quernel.codegen.pointers import Pointers
 from quernel_opencl._toolchain import DeviceKey, FoundDevice
 
 __all__ = ["PIPELINE_VERSION", "device_key", "device_kind", "target_of"]

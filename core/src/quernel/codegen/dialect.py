@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Mapping
 
@@ -11,16 +10,7 @@ import attrs
 from quernel.dtypes import DType
 from quernel.ir.nodes import AtomicOp, IndexKind, MathFunction, RootKind, SubgroupOp
 
-__all__ = ["Dialect", "Pointers"]
-
-
-class Pointers(enum.Enum):
-    """How an entry point receives the arrays of a launch."""
-
-    ADDRESS = "address"
-    """One pointer to element (0, …, 0)."""
-    BUFFER = "buffer"
-    """A pointer to the start of a buffer, and the offset of element (0, …, 0) in bytes."""
+__all__ = ["Dialect"]
 
 
 @attrs.frozen(kw_only=True, eq=False)

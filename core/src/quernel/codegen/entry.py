@@ -6,7 +6,7 @@ import enum
 from collections.abc import Sequence
 from typing import Protocol
 
-from quernel.codegen.dialect import Pointers
+from quernel.codegen.pointers import Pointers
 from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.text import Code, primary
 from quernel.codegen.types import Types

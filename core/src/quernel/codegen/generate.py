@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from quernel.codegen.dialect import Dialect, Pointers
+from quernel.codegen.dialect import Dialect
 from quernel.codegen.entry import EntryParameters, EntrySlot
 from quernel.codegen.expressions import Expressions
 from quernel.codegen.functions import FunctionTable, Instance
@@ -14,6 +14,7 @@ from quernel.codegen.helpers import Helpers
 from quernel.codegen.indices import EXTENT, Indices
 from quernel.codegen.names import Names
 from quernel.codegen.operators import Operators
+from quernel.codegen.pointers import Pointers
 from quernel.codegen.scope import Scope
 from quernel.codegen.statements import BodyWriter, CalleeTable
 from quernel.codegen.text import Binding, Code, Lines, infix
