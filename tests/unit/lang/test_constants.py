@@ -134,7 +134,6 @@ def test_local_name_may_hold_a_type_or_function() -> None:
         ("DATA", {1: 2}, "`DATA` is a captured dict", "pass it as an argument"),
         ("DATA", {1, 2}, "`DATA` is a captured set", "pass it as an argument"),
         ("DATA", np.zeros(3), "`DATA` is a captured ndarray", "pass it as an argument"),
-        ("DATA", (1, 2), "`DATA` is a captured tuple, and these are not supported yet", "one by one"),
     ],
 )
 def test_captured_data_is_refused_at_its_name(name: str, value: object, what: str, fix: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Final
 
+import attrs
+
 from quernel.dtypes import DType, ScalarType, bool_, f64, u64
 from quernel.ir import nodes
 from quernel.ir.nodes import BinaryOp, MathFunction, UnaryOp
@@ -12,6 +14,7 @@ from quernel.lang import promotion
 from quernel.lang.constants import constant, converted, fold, literal
 from quernel.lang.conversions import cast, meeting, truth
 from quernel.lang.lowering import FunctionLowering
+from quernel.lang.origins import Origins, after, traced
 from quernel.lang.refusals import Node
 from quernel.lang.values import Number, Scalar, named
 
@@ -79,6 +82,18 @@ def binary(lowering: FunctionLowering, op: type[ast.operator], left: Scalar, rig
     folded = _folded(op, left, right)
     if folded is not None:
         return folded
+    result = _computed(lowering, op, left, right, node)
+    if not result.weak or not result.dtype.is_integer:
+        return result
+    return attrs.evolve(result, origins=_origins(op, left, right))
+
+
+def _origins(op: type[ast.operator], left: Scalar, right: Scalar) -> Origins:
+    known = [int(side.constant) if side.constant is not None else None for side in (left, right)]
+    return traced(op, left.origins, right.origins, known[0], known[1])
+
+
+def _computed(lowering: FunctionLowering, op: type[ast.operator], left: Scalar, right: Scalar, node: Node) -> Scalar:
     if op is ast.Pow:
         return power(lowering, left, right, node)
     if op in _SHIFT:
@@ -249,7 +264,11 @@ def unary(lowering: FunctionLowering, op: type[ast.unaryop], operand: Scalar, no
         operand=lowering.expr(value, node),
         loc=lowering.where(node),
     )
-    return lowering.made(target, expr, node, value, constant=known)
+    result = lowering.made(target, expr, node, value, constant=known)
+    if not target.weak:
+        return result
+    negative = after(operand.origins, "*", -1)
+    return attrs.evolve(result, origins=negative if op is ast.USub else after(negative, "+", -1))
 
 
 def _negated(lowering: FunctionLowering, value: Scalar, node: Node) -> Scalar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
@@ -11,7 +12,6 @@ from quernel import settings
 from quernel.errors import LaunchError
 from quernel.geometry import Geometry, LaunchForm
 from quernel.runtime.argument_reading import read_arguments
-from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.devices import Device
 from quernel.runtime.directory import directory
 from quernel.runtime.launch_sites import OF_A_LAUNCH, locate
@@ -20,6 +20,7 @@ from quernel.runtime.ready import Ready, make_ready
 from quernel.store import generation
 
 if TYPE_CHECKING:
+    from quernel.runtime.parameters import Spec
     from quernel.runtime.streams import Stream
 
 __all__ = ["BoundLaunch", "Launcher"]
@@ -83,9 +84,7 @@ class Launcher:
             locate(error, 1)
             raise
 
-    def _look_up(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], device: Device | None = None
-    ) -> tuple[Ready | None, list[Any], bool]:
+    def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ready | None, list[Any], bool]:
         """What is ready for these arguments, their values for packing, and whether NumPy arrays are among them.
 
         `None` stands for a launch that the interpreter takes. On the launch path: a hit takes no lock.
@@ -94,17 +93,20 @@ class Launcher:
         names = kernel.parameters.names
         if kwargs or len(args) != len(names) or kernel.parameters.num_positional != len(names):
             args = kernel.parameters.bind(args, kwargs)
+        if kernel.interpret or settings.interpret():
+            return None, [], False
+        return self._find(kernel.parameters.specs, args, self._device)
+
+    def _find(
+        self, specs: Sequence[Spec], args: Sequence[Any], device: Device | None, names: object = None
+    ) -> tuple[Ready, list[Any], bool]:
+        """The same for arguments in the order of `specs`; `names` tells apart what only its parts' names do."""
+        kernel = self._kernel
         options = kernel.options
-        if device is None:
-            if kernel.interpret or settings.interpret():
-                return None, [], False
-            device = self._device
         if settings.checked() and not options.checked:
             options = attrs.evolve(options, checked=True)
 
-        kinds, values, facts, read_only, repeating, on_host, arrays_on = read_arguments(
-            kernel.parameters.specs, args, self._facts
-        )
+        kinds, values, facts, read_only, repeating, on_host, arrays_on = read_arguments(specs, args, self._facts)
         if device is None:
             device = arrays_on
             if device is None:
@@ -117,13 +119,13 @@ class Launcher:
         if device.is_closed:
             device.check_open()
         if on_host and not device.is_host_accessible:
-            _refuse_host_arrays(kernel, args, device)
+            _refuse_host_arrays(specs, args, device)
 
         geometry = self._geometry
-        key = (device, generation(), facts, geometry.block, options.checked, *kinds)
+        key = (device, generation(), facts, geometry.block, options.checked, names, *kinds)
         ready = self._table.get(key)
         if ready is None or not ready.is_current():
-            ready = make_ready(kernel, device, args, geometry.form, geometry.block, facts, options)
+            ready = make_ready(kernel, device, specs, args, geometry.form, geometry.block, facts, options)
             kernel.keep(self._table, key, ready)
         if (read_only | repeating) & ready.written:
             if read_only & ready.written:
@@ -132,24 +134,22 @@ class Launcher:
         return ready, values, on_host
 
     def _interpret(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Launches in the reference interpreter: arrays of other devices are copied in, and back if written."""
+        """Launches in the reference interpreter: memory of other devices is copied in, and back where it is written."""
+        from quernel.runtime.borrowing import Borrowed
+        from quernel.runtime.compounds import flattened
+
         reference = directory.device("reference")
-        given = self._kernel.parameters.bind(args, kwargs)
-        away = {
-            index: value.numpy()
-            for index, value in enumerate(given)
-            if isinstance(value, DeviceArray) and value.device is not reference
-        }
-        brought = tuple(away.get(index, value) for index, value in enumerate(given))
-        ready, values, on_host = self._look_up(*self._kernel.parameters.unbind(brought), reference)
-        assert ready is not None
+        parameters = self._kernel.parameters
+        specs, given, structs = flattened(parameters.specs, parameters.bind(args, kwargs))
+        borrowed = Borrowed(given, reference)
+        ready, values, on_host = self._find(specs, borrowed.values, reference, tuple(structs))
         arguments = ready.packed(values, self._geometry)
         ready.check(self._geometry)
-        _launch(ready, self._geometry, arguments, None, on_host, brought)
-        names = {parameter.name for parameter in ready.header.params if parameter.is_written}
-        for index, copied in away.items():
-            if self._kernel.parameters.names[index] in names:
-                given[index].copy_from(copied)
+        try:
+            _launch(ready, self._geometry, arguments, None, on_host, borrowed)
+        finally:
+            written = iter(ready.header.params)
+            borrowed.give_back([not spec.is_const and next(written).is_written for spec in specs])
 
 
 @final
@@ -236,10 +236,11 @@ def _launch(ready: Ready, geometry: Geometry, arguments: bytes, stream: Any, on_
         device.operations.synchronize(stream)
 
 
-def _refuse_host_arrays(kernel: Launchable, args: tuple[Any, ...], device: Device) -> None:
-    name = next(
-        name for name, value in zip(kernel.parameters.names, args, strict=True) if isinstance(value, np.ndarray)
-    )
+def _refuse_host_arrays(specs: Sequence[Spec], args: Sequence[Any], device: Device) -> None:
+    from quernel.runtime.compounds import flattened
+
+    specs, args, _ = flattened(specs, args)
+    name = next(spec.name for spec, value in zip(specs, args, strict=True) if isinstance(value, np.ndarray))
     raise LaunchError(
         f"parameter {name!r} got a NumPy array, and {device.name} does not reach the host's memory",
         fix=f"copy it to the device first: {name} = device.array({name})",

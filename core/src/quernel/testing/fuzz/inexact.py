@@ -88,8 +88,8 @@ def _exact(function: MathFunction, operands: tuple[float, ...]) -> Any:
     """The value with many digits, or `None` where only the closed cases of C apply."""
     import mpmath
 
-    if not all(map(math.isfinite, operands)):
-        return None
+    if not all(map(math.isfinite, operands)) or 0.0 in operands:
+        return None  # The sign of a zero counts, and mpmath has none.
     x = mpmath.mpf(operands[0])
     try:
         match function:
