@@ -19,6 +19,7 @@ import numpy as np
 from quernel import geometry
 from quernel.dtypes import Array, Array1, Array2, Array3, Array4, ArrayType, DType, StructType, VectorType, dtype_of
 from quernel.errors import KernelTypeError, LaunchError
+from quernel.kept import kept
 
 __all__ = [
     "DeviceFunction",
@@ -348,7 +349,7 @@ class DeviceFunction:
     def __quernel_identity__(self) -> object:
         return ("func", tuple((name, _described(declared)) for name, declared in self.declared.items()))
 
-    @functools.cached_property
+    @kept
     def declared(self) -> dict[str, Any]:
         """What the annotations of its parameters declare."""
         return declared_by(self.__quernel_function__)

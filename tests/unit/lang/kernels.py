@@ -144,6 +144,13 @@ def launch(
     quernel.kernel(function).options(device="reference")[grid, block](*arguments)
 
 
+def over(function: types.FunctionType, extent: int | tuple[int, ...], *arguments: Any, **settings: Any) -> None:
+    """Launches a kernel over an extent on the reference interpreter."""
+    import quernel
+
+    quernel.kernel(function).options(device="reference", **settings).over(extent)(*arguments)
+
+
 def type_of_argument(value: Any) -> ParameterType:
     """The type of a parameter that takes `value`."""
     if isinstance(value, np.ndarray):

@@ -276,9 +276,7 @@ def test_weak_parameter_is_bounded_by_the_types_that_it_meets(
     assert lowered(kernel_of(text), **types).parameter("n").bounds == expected
 
 
-@pytest.mark.parametrize(
-    "body", ["n // 2", "n - 3", "2 - 5 * n", "~n", "min(n, 9)", "max(n, -9)", "abs(n)", "n << 2"]
-)
+@pytest.mark.parametrize("body", ["n // 2", "n - 3", "2 - 5 * n", "~n", "min(n, 9)", "max(n, -9)", "abs(n)", "n << 2"])
 @pytest.mark.parametrize("offset", [0, 1])
 def test_bounds_of_a_weak_parameter_are_the_very_last_that_fit(body: str, offset: int) -> None:
     expanded = lowered(kernel_of(f"def kernel(x, s, n):\n    x[0] = s[0] & ({body})\n"), s=array("int8"), n=INT)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import quernel as qn
-from quernel.errors import KernelAssertionError, KernelTypeError
+from quernel.errors import KernelAssertionError, KernelTypeError, ValidationError
 
 float2 = qn.vec(qn.f32, 2)
 T = TypeVar("T")
@@ -165,3 +165,18 @@ def test_variable_interprets_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     out = np.zeros(3)
     energy.over(3)(Body(Point(1.0, 2.0), (3.0, 4.0), np.arange(3.0)), out)
     assert out.tolist() == [15, 16, 17]
+
+
+def test_shared_memory_beyond_the_device_is_refused_before_the_driver(host: str) -> None:
+    @qn.kernel(block=8)
+    def greedy(x: qn.Array[qn.f64]):
+        tile = qn.shared((300, 128), qn.f64)
+        tile[0, 0] = x[0]
+
+    with pytest.raises(ValidationError, match=r"307200 bytes of shared memory(?:.|\n)* 262144"):
+        greedy.options(device=host)[1](np.zeros(8))
+
+
+def test_grid_and_block_beyond_the_device_are_refused(host: str) -> None:
+    with pytest.raises(ValidationError, match=r"block \(2048,\) has 2048 threads, .* allows 1024"):
+        meeting.options(device=host, block=2048)[1](np.arange(2048))

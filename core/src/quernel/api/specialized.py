@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -16,6 +15,7 @@ from quernel.compiler.recording import CompilationRecording
 from quernel.dtypes import ArrayType, ParameterType, ScalarType, StructType, ValueType, VectorType
 from quernel.errors import KernelSyntaxError, KernelTypeError
 from quernel.geometry import DEFAULT_BLOCKS, LaunchForm
+from quernel.kept import kept
 from quernel.runtime.argument_types import argument_type, constant_value
 from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.definitions import ForeignOrigin
@@ -51,7 +51,7 @@ class SpecializedKernel:
         types = ", ".join(f"{name}: {given}" for name, given in self.definition.specialization.parameters)
         return f"<{self.definition.name}({types}) for {self.device.name}>"
 
-    @cached_property
+    @kept
     def module(self) -> Module:
         """Its IR as nodes.
 
@@ -60,21 +60,21 @@ class SpecializedKernel:
         """
         return self.definition.expand()
 
-    @cached_property
+    @kept
     def ir(self) -> str:
         """Its IR as text."""
         from quernel.ir.printer import print_module
 
         return print_module(self.module)
 
-    @cached_property
+    @kept
     def source(self) -> str | None:
         """The text that the backend lowers it to, or `None` where it has none to show."""
         lowered = self._lowered
         text: str | None = self._recording.source_text or self._compiler.source(lowered)
         return text
 
-    @cached_property
+    @kept
     def asm(self) -> str | None:
         """The device's assembly, or `None` where the backend has no disassembler."""
         text: str | None = self._compiler.assembly(self._lowered)
@@ -101,7 +101,7 @@ class SpecializedKernel:
         """What a launch needs besides the code: argument slots, what is written, shared memory."""
         return self.device.operations.target.header(self._artifact)
 
-    @cached_property
+    @kept
     def _id(self) -> ArtifactId[Any]:
         return ArtifactId(self.definition.id, self._compiler.default_variant(self.definition.specialization.signature))
 
@@ -109,15 +109,15 @@ class SpecializedKernel:
     def _compiler(self) -> Any:
         return self.device.operations.target.compiler
 
-    @cached_property
+    @kept
     def _recording(self) -> CompilationRecording:
         return CompilationRecording(is_full=True)
 
-    @cached_property
+    @kept
     def _lowered(self) -> Any:
         return self._compiler.lower(self.definition, self._id, self._recording, _log)
 
-    @cached_property
+    @kept
     def _artifact(self) -> Any:
         return self._compiler.finalize(self._id, self._lowered)
 

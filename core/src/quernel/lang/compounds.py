@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from quernel.dtypes import DType, ScalarType, VectorType
+from quernel.dtypes import DType, ScalarType, StructType, ValueType, VectorType
 from quernel.errors import KernelTypeError
 from quernel.ir import nodes
 from quernel.ir.nodes import BinaryOp
@@ -86,27 +86,36 @@ def make_struct(
 
 def _field(lowering: FunctionLowering, cls: type, name: str, declared: object, value: Value, at: ast.expr) -> Value:
     wanted = declared_type(lowering, declared, at)
+    converted = _as_stored(lowering, wanted, value, at)
+    if converted is None:
+        raise lowering.refuse.type(
+            at,
+            f"field `{name}` of `{cls.__name__}` is {wanted}, and the value is {describe(value)}",
+            "give a value of the field's type",
+        )
+    return converted
+
+
+def _as_stored(lowering: FunctionLowering, wanted: ValueType, value: Value, at: ast.expr) -> Value | None:
+    """`value` converted as where it is stored; a struct by the names of its fields. `None` if it is another thing."""
     match wanted, value:
         case DType(), Scalar():
-            converted = stored(lowering, value, wanted, at)
-            return lowering.made(ScalarType(wanted), converted, at, value)
-        case VectorType(length=length), VectorValue(items=items) if len(items) == length:
-            converted_items = [stored(lowering, item, wanted.element, at) for item in items]
+            return lowering.made(ScalarType(wanted), stored(lowering, value, wanted, at), at, value)
+        case VectorType(element=element, length=length), VectorValue(items=items) if len(items) == length:
+            parts = [(stored(lowering, item, element, at), item) for item in items]
             return VectorValue(
-                wanted,
-                tuple(
-                    lowering.made(ScalarType(wanted.element), expr, at, item)
-                    for expr, item in zip(converted_items, items, strict=True)
-                ),
+                wanted, tuple(lowering.made(ScalarType(element), expr, at, item) for expr, item in parts)
             )
-        case _, StructValue() if not isinstance(wanted, DType | VectorType) and wanted.name == value.name:
-            return value
+        case StructType(name=name, fields=fields), StructValue() if {field.name for field in fields} == set(
+            value.fields
+        ):
+            inner = dict(zip(value.fields, value.items, strict=True))
+            found = [_as_stored(lowering, field.type, inner[field.name], at) for field in fields]
+            converted = tuple(item for item in found if item is not None)
+            names = tuple(field.name for field in fields)
+            return StructValue(name, names, converted) if len(converted) == len(found) else None
         case _:
-            raise lowering.refuse.type(
-                at,
-                f"field `{name}` of `{cls.__name__}` is {wanted}, and the value is {describe(value)}",
-                "give a value of the field's type",
-            )
+            return None
 
 
 # --- taking apart -----------------------------------------------------------------------------------------------------

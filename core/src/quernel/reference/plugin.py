@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from quernel.capabilities import Capabilities, TargetInfo
+from quernel.capabilities import Capabilities, Limits, TargetInfo
 from quernel.errors import DeviceError
 from quernel.runtime.operations import Backend, DeviceInfo, Health
 
@@ -41,6 +41,7 @@ class ReferenceBackend(Backend):
             name=_TARGET,
             fingerprint=f"python-{_python_version()}",
             capabilities=Capabilities(checked=True),
+            limits=Limits(max_grid=((1 << 62) - 1,) * 3, max_shared_bytes=256 * 1024),
         )
 
     def compiler(self, target: TargetInfo) -> ReferenceCompiler:
