@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from quernel_opencl._toolchain import find_devices
-from quernel_opencl.device import OpenclDevice
-from quernel_opencl.targets import target_of
 from tests.unit.opencl.harness import infos, opened
 
 from quernel.codegen.pointers import Pointers
+from quernel_opencl._toolchain import find_devices
+from quernel_opencl.device import OpenclDevice
+from quernel_opencl.targets import target_of
 
 WAYS = [
     (info.index, pointers)
