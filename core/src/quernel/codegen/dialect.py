@@ -32,7 +32,7 @@ class Dialect:
         function: what a device function starts with.
         spaces: the qualifier of a pointer to parameters' arrays, shared and private memory.
         has_one_address_space: whether those qualifiers may be left out, so that one function takes any array.
-        shared: declares shared memory, with `{type}`, `{name}` and `{count}`.
+        shared: declares shared memory, aligned to 16 bytes, with `{type}`, `{name}` and `{count}`.
         indices: local, block and subgroup indices, with `{axis}` counted from the fastest and `{letter}` x, y, z.
         barrier: the call that lets the block wait.
         infinity: of f32 and f64.
