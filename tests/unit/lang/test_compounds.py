@@ -11,6 +11,7 @@ import quernel as qn
 from quernel.dtypes import ArrayType, ScalarType, StructType, VectorType, f32, f64, i32
 from quernel.errors import KernelTypeError
 from quernel.geometry import LaunchForm
+from quernel.identity import capture
 from quernel.ir import nodes
 from quernel.ir.walk import walk_statements
 from quernel.lang import expand
@@ -300,3 +301,42 @@ def test_parts_of_a_value_do_not_change() -> None:
     error = refusal("def kernel(x):\n    v = qn.vec(qn.f32, 2)(1, 2)\n    v.x = 3\n")
 
     assert error.what == "`v` is a value (vec<f32, 2>), and its parts do not change"
+
+
+def test_identity_of_a_kernel_holds_the_fields_of_its_structs() -> None:
+    text = "def kernel(x):\n    x[0] = Pair(1, 2).a\n"
+    digests = set()
+    for fields in ({"a": qn.f32, "b": qn.f32}, {"a": qn.f32, "b": qn.f64}, {"a": qn.f32, "b": Point}):
+        pair = attrs.make_class("Pair", {name: attrs.field(type=type_) for name, type_ in fields.items()}, frozen=True)
+        digests.add(capture(kernel_of(text, Pair=pair)).digest)
+
+    assert len(digests) == 3
+
+
+def test_identity_of_a_kernel_holds_its_vector_types() -> None:
+    text = "def kernel(x):\n    x[0] = V(1)[0]\n"
+
+    assert len({capture(kernel_of(text, V=vec(dtype, n))).digest for dtype in (f32, f64) for n in (2, 4)}) == 4
+
+
+STRUCTS = [
+    ("Particle(1, 2)", "`Particle` has the fields position, mass, tag", "each of them one value"),
+    ("Point(1, 2, x=3)", "`Point` has the fields x, y", "each of them one value"),
+    ("Point(1, z=3)", "`Point` has the fields x, y", "each of them one value"),
+    ("Particle(1, 2, 3)", "field `position` of `Particle` is struct<Point>, and the value is 1", "the field's type"),
+    ("Point(True, (1, 2))", "field `y` of `Point` is f32, and the value is tuple of 2", "the field's type"),
+    ("Particle(Point(0, 0), 1, 2.5)", "a float (float) is stored into an array of i32", "qn.i32"),
+]
+
+
+@pytest.mark.parametrize(("call", "what", "fix"), STRUCTS)
+def test_struct_of_other_fields_is_refused(call: str, what: str, fix: str) -> None:
+    kernel = kernel_of(f"def kernel(x):\n    p = {call}\n", Particle=Particle, Point=Point)
+
+    with pytest.raises(KernelTypeError) as caught:
+        lowered(kernel)
+
+    assert caught.value.what == what
+    assert caught.value.where is not None
+    assert (caught.value.where.line, caught.value.where.column >= 8) == (2, True)
+    assert fix in (caught.value.fix or "")

@@ -306,3 +306,19 @@ def test_every_pair_of_types_computes_in_a_type_that_holds_them_or_is_refused() 
 def test_half_types_are_known_to_the_rules_although_kernels_refuse_them() -> None:
     assert promotion.join(ScalarType(f16), ScalarType(bf16)) == promotion.arithmetic(ScalarType(f16), ScalarType(bf16))
     assert promotion.join(ScalarType(f16), ScalarType(f64)) == ScalarType(f64)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("acc = 2**70\n    acc += x[0]", "f32"),
+        ("acc = x[0]\n    acc = 2**70", "f32"),
+        ("acc = 2**70\n    acc = acc * 0.5", "f64"),
+        ("acc = 2**70\n    if n > 1:\n        acc = 1.5", "f64"),
+        ("acc = 2**70 if n > 1 else 1.0", "f64"),
+    ],
+)
+def test_constant_beyond_i64_may_start_a_float_local(body: str, expected: str) -> None:
+    expanded = lowered(kernel_of(f"def kernel(x, n):\n    {body}\n    x[0] = acc\n"), n=INT)
+
+    assert expanded.type_of("acc") == expected

@@ -121,9 +121,10 @@ def call(
 def _scalar(lowering: FunctionLowering, node: ast.Call, value: Value, name: str) -> Scalar:
     if isinstance(value, Scalar):
         return value
-    raise lowering.refuse.type(
-        node, f"`{name}` takes numbers, not {describe(value)}", "index an array to get one of its elements"
+    fix = (
+        "call it with each component" if isinstance(value, VectorValue) else "index an array to get one of its elements"
     )
+    raise lowering.refuse.type(node, f"`{name}` takes numbers, not {describe(value)}", fix)
 
 
 def _is_called_type(function: object) -> bool:

@@ -11,7 +11,7 @@ from quernel.dtypes import DType, ScalarType, bool_, f64, u64
 from quernel.ir import nodes
 from quernel.ir.nodes import BinaryOp, MathFunction, UnaryOp
 from quernel.lang import promotion
-from quernel.lang.constants import constant, converted, fold, literal
+from quernel.lang.constants import MAX_BITS, TooLargeConstantError, constant, converted, fold, literal
 from quernel.lang.conversions import cast, meeting, truth
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.origins import Origins, after, traced
@@ -79,7 +79,14 @@ def binary(lowering: FunctionLowering, op: type[ast.operator], left: Scalar, rig
     Raises:
         KernelTypeError: the operator is not defined on these types.
     """
-    folded = _folded(op, left, right)
+    try:
+        folded = _folded(op, left, right)
+    except TooLargeConstantError:
+        raise lowering.refuse.type(
+            node,
+            f"a constant integer of more than {MAX_BITS} bits",
+            "use a smaller one, or floats: `2.0 ** 5000` is inf, as no type holds it",
+        ) from None
     if folded is not None:
         return folded
     result = _computed(lowering, op, left, right, node)
@@ -142,7 +149,10 @@ def _folded(op: type[ast.operator], left: Scalar, right: Scalar) -> Scalar | Non
     target = promotion.bitwise(left.type, right.type) if op in _BITWISE else promotion.arithmetic(left.type, right.type)
     if target is None or any(side.weak and not _fits(side.constant, _dtype(target)) for side in (left, right)):
         return None
-    value = fold(op, left.constant, right.constant)
+    try:
+        value = fold(op, left.constant, right.constant)
+    except TooLargeConstantError:
+        return None  # it wraps as it is computed
     return Scalar(target, constant=converted(value, _dtype(target))) if value is not None else None
 
 

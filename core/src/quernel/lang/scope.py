@@ -144,7 +144,7 @@ class Scope:
         self.assigned: frozenset[str] | None = frozenset(parameters)
         self._taken = {*parameters, *stores}
         self._ir_names: dict[str, str] = {}
-        self._temporaries: list[nodes.LocalVariable] = []
+        self._temporaries: dict[str, nodes.LocalVariable] = {}
         self._num_temporaries = 0
 
     def is_local(self, name: str) -> bool:
@@ -166,12 +166,12 @@ class Scope:
     def temporary(self, type_: ValueType) -> str:
         """A new variable of `type`."""
         name = self.fresh("t")
-        self._temporaries.append(nodes.LocalVariable(name=name, type=type_))
+        self._temporaries[name] = nodes.LocalVariable(name=name, type=type_)
         return name
 
     def is_temporary(self, name: str) -> bool:
         """Whether `name` is a variable that only one expression reads."""
-        return any(variable.name == name for variable in self._temporaries)
+        return name in self._temporaries
 
     def variables(self) -> tuple[nodes.LocalVariable, ...]:
         """Every variable, once."""
@@ -180,7 +180,7 @@ class Scope:
             for name in self.joins.found
             if isinstance(name, str) and name in self._ir_names
         ]
-        return (*named, *self._temporaries)
+        return (*named, *self._temporaries.values())
 
     def fresh(self, stem: str) -> str:
         """A name like `stem` that nothing else has."""

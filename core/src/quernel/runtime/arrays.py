@@ -61,6 +61,15 @@ class Allocation:
             self.device.operations.free(self.memory)
 
 
+class _HostBytes:
+    """The bytes of an allocation for NumPy, which keeps this object, and so the allocation, as long as a view of it."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        assert allocation.host is not None
+        self._allocation = allocation
+        self.__array_interface__ = allocation.host.__array_interface__
+
+
 @final
 class DeviceArray:
     """An array on a device. Indexing gives views; nothing is copied but by the methods that say so.
@@ -337,14 +346,14 @@ class DeviceArray:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        host = self._host_array()
+        host = self._exported()
         if host is None:
             raise AttributeError(f"the host does not see the memory of {self.device.name}")
         interface: dict[str, Any] = host.__array_interface__
         return interface
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
-        host = self._host_array()
+        host = self._exported()
         if host is None:
             raise KernelTypeError(
                 f"an array on {self.device.name} is not copied to the host unasked", fix="call its method .numpy()"
@@ -352,17 +361,25 @@ class DeviceArray:
         return np.array(host, dtype=dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> Any:
-        host = self._host_array()
+        host = self._exported()
         if host is None:
             raise BufferError(f"the host does not see the memory of {self.device.name}")
         return host.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        host = self._host_array()
+        host = self._exported()
         if host is None:
             raise BufferError(f"the host does not see the memory of {self.device.name}")
         kind, number = host.__dlpack_device__()
         return int(kind), number
+
+    def _exported(self) -> HostArray | None:
+        """This array for strangers to keep, as NumPy sees the same memory, or `None`; it keeps the memory alive."""
+        host = self._host_array()
+        if host is None or not self.size:
+            return host
+        held = np.asarray(_HostBytes(self._allocation))
+        return np.ndarray(host.shape, host.dtype, held, self._offset, self.strides)
 
     # --- memory -------------------------------------------------------------------------------------------------------
 

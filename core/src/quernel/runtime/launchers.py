@@ -9,12 +9,12 @@ import attrs
 import numpy as np
 
 from quernel import settings
-from quernel.errors import LaunchError
+from quernel.errors import LaunchError, QuernelError
 from quernel.geometry import Geometry, LaunchForm
 from quernel.runtime.argument_reading import read_arguments
 from quernel.runtime.devices import Device
 from quernel.runtime.directory import directory
-from quernel.runtime.launch_sites import OF_A_LAUNCH, locate
+from quernel.runtime.launch_sites import as_raised_by_the_call
 from quernel.runtime.launchables import Launchable
 from quernel.runtime.ready import Ready, make_ready
 from quernel.store import generation
@@ -70,9 +70,8 @@ class Launcher:
                 return
             arguments = ready.packed(values, geometry)
             ready.check(geometry)
-        except OF_A_LAUNCH as error:
-            locate(error, 1)
-            raise
+        except QuernelError as error:
+            raise as_raised_by_the_call(error, 1) from error.__cause__
         stream = self._stream
         _launch(ready, geometry, arguments, None if stream is None else stream.handle, on_host, (args, kwargs))
 
@@ -80,9 +79,8 @@ class Launcher:
         """The launch with its arguments fixed and checked: `b()` repeats it, `b.update(a=3.0)` changes arguments."""
         try:
             return BoundLaunch(self, self._kernel.parameters.bind(args, kwargs))
-        except OF_A_LAUNCH as error:
-            locate(error, 1)
-            raise
+        except QuernelError as error:
+            raise as_raised_by_the_call(error, 1) from error.__cause__
 
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ready | None, list[Any], bool]:
         """What is ready for these arguments, their values for packing, and whether NumPy arrays are among them.
@@ -159,47 +157,49 @@ class BoundLaunch:
     It keeps what it captured: a constant of the kernel that changes later counts from the next `update` on.
     """
 
-    __slots__ = ("_args", "_arguments", "_geometry", "_launcher", "_on_host", "_ready", "_stream")
+    __slots__ = ("_geometry", "_launcher", "_prepared", "_stream")
 
     def __init__(self, launcher: Launcher, args: tuple[Any, ...]) -> None:
         self._launcher = launcher
-        self._args = args
-        self._prepare()
+        self._geometry = launcher._geometry
+        self._stream = None if launcher._stream is None else launcher._stream.handle
+        self._prepared = self._prepare(args)
+        """The arguments, what is ready for them, their bytes and whether NumPy arrays are among them.
+
+        One value, read once by a launch: another thread's `update` must not mix one launch's code with another's bytes.
+        """
 
     def __repr__(self) -> str:
         return f"<bound {self._launcher!r}>"
 
     def __call__(self) -> None:
         """Launches again. On the launch path."""
-        ready = self._ready
+        args, ready, arguments, on_host = self._prepared
         if ready is None:
-            args, kwargs = self._launcher._kernel.parameters.unbind(self._args)
-            self._launcher(*args, **kwargs)
+            given, named = self._launcher._kernel.parameters.unbind(args)
+            self._launcher(*given, **named)
             return
         if ready.device.is_closed:
             ready.device.check_open()
-        _launch(ready, self._geometry, self._arguments, self._stream, self._on_host, self._args)
+        _launch(ready, self._geometry, arguments, self._stream, on_host, args)
 
     def update(self, *args: Any, **kwargs: Any) -> BoundLaunch:
         """Replaces arguments, by name or from the first on, with all the checks of a launch; gives itself.
 
+        Launches of other threads run with all of the old arguments or all of the new ones.
+
         Raises:
             QuernelError: as a launch; then the arguments stay as they were.
         """
-        before = self._args
         try:
-            self._args = self._changed(args, kwargs)
-            self._prepare()
-        except BaseException as error:
-            self._args = before
-            if isinstance(error, OF_A_LAUNCH):
-                locate(error, 1)
-            raise
+            self._prepared = self._prepare(self._changed(args, kwargs))
+        except QuernelError as error:
+            raise as_raised_by_the_call(error, 1) from error.__cause__
         return self
 
     def _changed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         parameters = self._launcher._kernel.parameters
-        changed = list(self._args)
+        changed = list(self._prepared[0])
         if len(args) > len(changed):
             parameters.bind(args, {})
         changed[: len(args)] = args
@@ -207,15 +207,15 @@ class BoundLaunch:
             changed[parameters.index_of(name)] = value
         return tuple(changed)
 
-    def _prepare(self) -> None:
+    def _prepare(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Ready | None, bytes, bool]:
         launcher = self._launcher
-        ready, values, on_host = launcher._look_up(*launcher._kernel.parameters.unbind(self._args))
-        if ready is not None:
-            self._arguments = ready.packed(values, launcher._geometry)
-            ready.check(launcher._geometry)
-        self._ready, self._on_host = ready, on_host
-        self._geometry = launcher._geometry
-        self._stream = None if launcher._stream is None else launcher._stream.handle
+        given, named = launcher._kernel.parameters.unbind(args)
+        ready, values, on_host = launcher._look_up(given, named)
+        if ready is None:
+            return args, None, b"", on_host
+        arguments = ready.packed(values, self._geometry)
+        ready.check(self._geometry)
+        return args, ready, arguments, on_host
 
 
 def _launch(ready: Ready, geometry: Geometry, arguments: bytes, stream: Any, on_host: bool, keep: object) -> None:

@@ -18,6 +18,7 @@ from quernel.geometry import Geometry, LaunchForm
 from quernel.identity import CapturedCode, CapturedValues, capture_values
 from quernel.options import KernelOptions
 from quernel.runtime.argument_types import argument_type, constant_value, convert_argument
+from quernel.runtime.definitions import OutdatedKernelError
 from quernel.runtime.devices import Device
 from quernel.runtime.launchables import Launchable
 from quernel.runtime.layouts import ALIGNED16, CONTIGUOUS, INDEX32
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from quernel.runtime.reports import ReportingLaunches
 
 __all__ = ["Ready", "define", "make_ready"]
+
+_MAX_CAPTURES = 8
+"""So often a launch reads anew what its kernel captures, when that changes while the kernel is compiled."""
 
 
 def define(kernel: Launchable, made: Specialization) -> tuple[KernelDefinition, CapturedCode, CapturedValues]:
@@ -62,11 +66,17 @@ def make_ready(
         )
     parameters, constants = _types_and_constants(specs, values)
     made = Specialization(parameters, constants, form, block, options)
-    definition, captured, fixed = define(kernel, made)
     variant = device.operations.target.variant(
         LaunchFacts(bool(facts & ALIGNED16), bool(facts & CONTIGUOUS), bool(facts & INDEX32))
     )
-    loaded = device.loader.load(definition, ArtifactId(definition.id, variant))
+    for attempts_left in reversed(range(_MAX_CAPTURES)):
+        definition, captured, fixed = define(kernel, made)
+        try:
+            loaded = device.loader.load(definition, ArtifactId(definition.id, variant))
+            break
+        except OutdatedKernelError:  # Another thread assigned to what the kernel captures.
+            if not attempts_left:
+                raise
     _check_shared(loaded.header, target_info.limits, device)
     types = tuple(given for _, given in parameters)
     return Ready(definition, device, loaded.header, loaded.loaded, types, captured, fixed)

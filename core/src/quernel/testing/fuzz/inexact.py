@@ -70,6 +70,8 @@ def error_in_ulp(function: MathFunction, operands: tuple[float, ...], actual: fl
                 return 0.0 if _same(actual, closed) else math.inf
             exact = mpmath.mpf(closed)
         magnitude = int(mpmath.floor(mpmath.log(abs(exact), 2))) if exact != 0 else -5000
+        if function is MathFunction.LGAMMA:  # Its bound is one of at least 1, as it crosses zero at 1 and 2.
+            magnitude = max(magnitude, 0)
         precision = _PRECISION_BITS[of]
         limit = 15 if of == "f16" else 1023 if of == "f64" else 127
         if magnitude > limit or (math.isinf(actual) and magnitude == limit):
