@@ -216,7 +216,7 @@ def test_bool_is_no_integer_but_a_type_of_its_own(gpu: Device, seen: ScriptedDev
     [
         (1j, "parameter 'n' got 1j of type complex, which no kernel takes"),
         ("a", "parameter 'n' got 'a' of type str"),
-        ([1, 2], r"which no kernel takes(?:.|\n)*fix: pass np.asarray"),
+        ([1, 2], r"which no kernel takes(?:.|\n)*fix: make it an array first: n = np.asarray"),
         (np.complex64(1), "NumPy dtype complex64 is no element type"),
         (np.datetime64(1, "s"), "datetime64"),
     ],
