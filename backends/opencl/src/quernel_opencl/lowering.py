@@ -1,0 +1,270 @@
+"""OpenCL C as a dialect of the core's C-family lowering."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import attrs
+
+from quernel.codegen.dialect import Dialect
+from quernel.codegen.generate import GeneratedText, generate
+from quernel.codegen.pointers import Pointers
+from quernel.compiler.artifacts import Slot
+from quernel.dtypes import (
+    bf16,
+    bool_,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from quernel.ir.analysis import parameter_uses
+from quernel.ir.nodes import AtomicOp, IndexKind, MathFunction, Module, RootKind, SubgroupOp
+from quernel_opencl.types import OpenclVariant
+
+__all__ = ["OPENCL_C", "SUBGROUP_SIZE", "lower_module", "uses_subgroups"]
+
+_RESERVED: Final = re.compile(
+    r"""
+      kernel|global|local|constant|private|generic|read_only|write_only|read_write|uniform|pipe|linux|unix|i386
+    | u?(char|short|int|long)(2|3|4|8|16)? | (float|double|half|quad|bool)(2|3|4|8|16)? | complex | imaginary
+    | \w+_t | image\w* | memory_(order|scope)\w* | cl_mem_fence_flags
+    | (get|work_group|sub_group|intel|as|convert|native|half|async|atomic|atom|ndrange|enqueue|read|write|fast|to)_\w+
+    | v(load|store)\w* | mem_fence | barrier | printf | prefetch | wait_group_events | vec_step | shuffle2?
+    | is(equal|notequal|greater|greaterequal|less|lessequal|lessgreater|finite|inf|nan|normal|ordered|unordered)
+    | signbit | any | all | bitselect | select | dot | cross | length | distance | normalize | degrees | radians
+    | a?(cos|sin|tan)h?(pi)? | atan2(pi)? | cbrt | ceil | copysign | erfc? | exp(2|10|m1)? | fabs | fdim | floor
+    | fma | fmax | fmin | fmod | fract | frexp | hypot | ilogb | ldexp | [lt]gamma(_r)? | log(2|10|1p|b)?
+    | mad(24|_hi|_sat)? | maxmag | minmag | modf | nan | nextafter | pow[nr]? | remainder | remquo | rint | rootn
+    | round | rsqrt | sincos | sqrt | trunc | abs(_diff)? | (add|sub)_sat | r?hadd | clamp | clz | ctz | max | min | mix
+    | mul24 | mul_hi | rotate | upsample | popcount | step | smoothstep | sign
+    | (CL|CLK|M|FLT|DBL|HALF|U?INT|U?LONG|[SU]?CHAR|U?SHRT|FP|ATOMIC|POCL|DEBUG|HUGE)_\w* | NAN | INFINITY | MAXFLOAT
+    | NULL | TRUE | FALSE
+    """,
+    re.VERBOSE,
+)
+"""Keywords, types, builtins and macros. A user's name that is one of them gets an underscore."""
+
+_SAME_NAME: Final = (
+    MathFunction.SQRT,
+    MathFunction.FLOOR,
+    MathFunction.CEIL,
+    MathFunction.TRUNC,
+    MathFunction.RINT,
+    MathFunction.EXP,
+    MathFunction.EXP2,
+    MathFunction.EXPM1,
+    MathFunction.LOG,
+    MathFunction.LOG2,
+    MathFunction.LOG10,
+    MathFunction.LOG1P,
+    MathFunction.SIN,
+    MathFunction.COS,
+    MathFunction.TAN,
+    MathFunction.ASIN,
+    MathFunction.ACOS,
+    MathFunction.ATAN,
+    MathFunction.SINH,
+    MathFunction.COSH,
+    MathFunction.TANH,
+    MathFunction.ASINH,
+    MathFunction.ACOSH,
+    MathFunction.ATANH,
+    MathFunction.ERF,
+    MathFunction.ERFC,
+    MathFunction.LGAMMA,
+    MathFunction.CBRT,
+)
+_OF_TWO: Final = (
+    MathFunction.ATAN2,
+    MathFunction.POW,
+    MathFunction.FMOD,
+    MathFunction.HYPOT,
+    MathFunction.COPYSIGN,
+)
+_NATIVE: Final = (
+    MathFunction.SQRT,
+    MathFunction.RSQRT,
+    MathFunction.EXP,
+    MathFunction.EXP2,
+    MathFunction.LOG,
+    MathFunction.LOG2,
+    MathFunction.LOG10,
+    MathFunction.SIN,
+    MathFunction.COS,
+    MathFunction.TAN,
+)
+"""Functions with an approximate form for `fast_math`; `pow` keeps its own, as the approximate one has no negatives."""
+
+_INTEGER_ATOMICS: Final = {
+    AtomicOp.ADD: "add",
+    AtomicOp.SUB: "sub",
+    AtomicOp.MIN: "min",
+    AtomicOp.MAX: "max",
+    AtomicOp.AND: "and",
+    AtomicOp.OR: "or",
+    AtomicOp.XOR: "xor",
+    AtomicOp.EXCHANGE: "xchg",
+}
+
+
+SUBGROUP_SIZE: Final = 16
+"""Threads of a subgroup, where the device lets a kernel say so; every device of that kind has this size."""
+
+_SUBGROUPS: Final = """\
+#pragma OPENCL EXTENSION cl_intel_subgroups : enable
+#define QN_OF __attribute__((overloadable)) static
+#define QN_SUBGROUP(type) \\
+    QN_OF type qn_shuffle(type x, long lane) { \\
+        const bool is_there = lane >= 0 && lane < (long)get_sub_group_size(); \\
+        return intel_sub_group_shuffle(x, is_there ? (uint)lane : get_sub_group_local_id()); \\
+    } \\
+    QN_OF type qn_least(type x) { \\
+        type least = qn_shuffle(x, 0); \\
+        for (uint lane = 1; lane < get_sub_group_size(); lane++) { \\
+            const type other = qn_shuffle(x, lane); \\
+            least = other < least ? other : least; \\
+        } \\
+        return least; \\
+    } \\
+    QN_OF type qn_greatest(type x) { \\
+        type greatest = qn_shuffle(x, 0); \\
+        for (uint lane = 1; lane < get_sub_group_size(); lane++) { \\
+            const type other = qn_shuffle(x, lane); \\
+            greatest = other > greatest ? other : greatest; \\
+        } \\
+        return greatest; \\
+    }
+QN_SUBGROUP(int)
+QN_SUBGROUP(uint)
+QN_SUBGROUP(long)
+QN_SUBGROUP(ulong)
+QN_SUBGROUP(float)
+#ifdef cl_khr_fp64
+QN_SUBGROUP(double)
+#endif
+"""
+
+
+def _atomics() -> dict[tuple[AtomicOp, object], str]:
+    native: dict[tuple[AtomicOp, object], str] = {(AtomicOp.EXCHANGE, f32): "atomic_xchg({place}, {0})"}
+    for dtypes, prefix in (((i32, u32), "atomic"), ((i64, u64), "atom")):
+        for dtype in dtypes:
+            for op, word in _INTEGER_ATOMICS.items():
+                native[op, dtype] = f"{prefix}_{word}({{place}}, {{0}})"
+            native[AtomicOp.COMPARE_EXCHANGE, dtype] = f"{prefix}_cmpxchg({{place}}, {{0}}, {{1}})"
+    return native
+
+
+OPENCL_C: Final = Dialect(
+    name="OpenCL C",
+    types={
+        bool_: "bool",
+        i8: "char",
+        i16: "short",
+        i32: "int",
+        i64: "long",
+        u8: "uchar",
+        u16: "ushort",
+        u32: "uint",
+        u64: "ulong",
+        f16: "float",
+        bf16: "float",
+        f32: "float",
+        f64: "double",
+    },
+    storage={bool_: "uchar", f16: "ushort", bf16: "ushort"},
+    suffixes={i32: "", u32: "u", i64: "L", u64: "UL"},
+    reserved=_RESERVED,
+    preamble=("#pragma OPENCL FP_CONTRACT OFF",),
+    features={
+        "f64": "#pragma OPENCL EXTENSION cl_khr_fp64 : enable",
+        "int64_atomics": "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
+        "#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable",
+        "subgroups": _SUBGROUPS,
+    },
+    kernel="__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))\nvoid {entry}({parameters})",
+    function="static",
+    spaces={RootKind.PARAM: "__global", RootKind.SHARED: "__local", RootKind.PRIVATE: "__private"},
+    shared="__local {type} {name}[{count}] __attribute__((aligned(16)))",
+    indices={
+        IndexKind.GLOBAL_ID: "get_global_id({axis})",
+        IndexKind.LOCAL_ID: "get_local_id({axis})",
+        IndexKind.BLOCK_ID: "get_group_id({axis})",
+        IndexKind.SUBGROUP_LANE: "get_sub_group_local_id()",
+        IndexKind.SUBGROUP_ID: "get_sub_group_id()",
+        IndexKind.SUBGROUP_SIZE: str(SUBGROUP_SIZE),
+    },
+    barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    infinity={f32: "INFINITY", f64: "(double)INFINITY"},
+    nan={f32: "NAN", f64: "(double)NAN"},
+    bitcasts={
+        (f32, u32): "as_uint({0})",
+        (u32, f32): "as_float({0})",
+        (f64, u64): "as_ulong({0})",
+        (u64, f64): "as_double({0})",
+    },
+    math={
+        **{function: f"{function.value}({{0}})" for function in _SAME_NAME},
+        **{function: f"{function.value}({{0}}, {{1}})" for function in _OF_TWO},
+        MathFunction.GAMMA: "tgamma({0})",
+    },
+    functions={
+        # Some implementations stop one digit short of 1, however large the operand.
+        MathFunction.TANH: "{function} {type} {name}({type} x)\n{{\n"
+        "    return fabs(x) >= 20 ? copysign(({type})1, x) : tanh(x);\n}}\n",
+    },
+    fast_math={function: f"native_{function.value}({{0}})" for function in _NATIVE},
+    fma="fma({0}, {1}, {2})",
+    fabs="fabs({0})",
+    popcount={32: "popcount({0})", 64: "popcount({0})"},
+    clz={32: "clz({0})", 64: "clz({0})"},
+    vector="{scalar}{length}",
+    vector_value="({type})({components})",
+    atomics=_atomics(),  # type: ignore[arg-type]  # the keys are scalar types
+    compare_exchange={32: "atomic_cmpxchg({place}, {0}, {1})", 64: "atom_cmpxchg({place}, {0}, {1})"},
+    subgroup={
+        SubgroupOp.SHUFFLE: "qn_shuffle({0}, (int){1})",
+        SubgroupOp.SHUFFLE_XOR: "qn_shuffle({0}, (int)get_sub_group_local_id() ^ (int){1})",
+        SubgroupOp.SHUFFLE_UP: "qn_shuffle({0}, (long)get_sub_group_local_id() - (int){1})",
+        SubgroupOp.SHUFFLE_DOWN: "qn_shuffle({0}, (long)get_sub_group_local_id() + (int){1})",
+        SubgroupOp.BROADCAST: "qn_shuffle({0}, (int){1})",
+        SubgroupOp.BALLOT: "(ulong)sub_group_reduce_add({0} ? 1u << get_sub_group_local_id() : 0u)",
+        SubgroupOp.ANY: "sub_group_any({0})",
+        SubgroupOp.ALL: "sub_group_all({0})",
+        SubgroupOp.SUM: "sub_group_reduce_add({0})",
+        SubgroupOp.MIN: "qn_least({0})",
+        SubgroupOp.MAX: "qn_greatest({0})",
+        SubgroupOp.SCAN: "sub_group_scan_inclusive_add({0})",
+    },
+    subgroup_types=frozenset({bool_, i32, u32, i64, u64, f32, f64}),
+)
+
+
+_WITH_SUBGROUPS: Final = attrs.evolve(
+    OPENCL_C,
+    kernel=f"__kernel __attribute__((intel_reqd_sub_group_size({SUBGROUP_SIZE})))\n"
+    + OPENCL_C.kernel.removeprefix("__kernel "),
+)
+
+
+def uses_subgroups(module: Module) -> bool:
+    """Whether threads of a subgroup work together, or one asks for its lane."""
+    uses = parameter_uses(module)
+    return uses.has_subgroup or any(kind.value.startswith("subgroup") for kind in uses.index_kinds)
+
+
+def lower_module(
+    module: Module, variant: OpenclVariant, slots: tuple[Slot, ...], *, pointers: Pointers
+) -> GeneratedText:
+    """The OpenCL C of a validated module whose entry point receives `slots`."""
+    dialect = _WITH_SUBGROUPS if uses_subgroups(module) else OPENCL_C
+    return generate(module, dialect, slots, pointers=pointers, contiguous=variant.contiguous)

@@ -1,0 +1,172 @@
+"""The two ways to have memory: that of this process, by its addresses, or the driver's buffers.
+
+Buffers have no addresses that the host knows. They get numbers that behave like addresses: the upper bits count the
+buffers, the lower ones are an offset, so that views, alignment and comparisons work as with real addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from quernel.errors import DeviceError
+from quernel.runtime.operations import Memory
+from quernel_opencl import _driver
+from quernel_opencl._toolchain import DeviceKey
+
+__all__ = ["AddressMemory", "BufferMemory", "MemoryKind"]
+
+_ALIGNMENT: Final = 64
+_OFFSET_BITS: Final = 44
+_OFFSETS: Final = (1 << _OFFSET_BITS) - 1
+_NUMBERS: Final = 1 << 19
+"""Buffers at a time; numbers stay below two to the power of 63."""
+_KEPT_ARGUMENTS: Final = 4096
+
+
+class MemoryKind(Protocol):
+    """What a device does with memory."""
+
+    is_shared: bool
+    num_freed: int
+    """Grows when memory that kernel objects may still name goes away."""
+
+    def allocate(self, nbytes: int) -> Memory: ...  # noqa: D102
+    def free(self, memory: Memory) -> None: ...  # noqa: D102
+    def set_pointer(self, kernel: Any, number: int, address: int) -> None: ...  # noqa: D102
+    def write(self, queue: Any, target: Memory, offset: int, source: np.ndarray[Any, Any]) -> None: ...  # noqa: D102
+    def read(self, queue: Any, target: np.ndarray[Any, Any], source: Memory, offset: int) -> None: ...  # noqa: D102
+    def copy(  # noqa: D102
+        self, queue: Any, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int
+    ) -> None: ...
+    def fill(self, queue: Any, target: Memory, offset: int, pattern: bytes, count: int) -> None: ...  # noqa: D102
+    def host_view(self, memory: Memory) -> memoryview | None: ...  # noqa: D102
+
+
+class AddressMemory:
+    """The memory of this process, which kernels reach by its own addresses; copies wait for the queue first."""
+
+    is_shared = True
+    num_freed = 0  # An address says all that a kernel object needs to know of it.
+
+    def __init__(self) -> None:
+        self._arguments: dict[int, Any] = {}
+        self._nowhere = np.empty(_ALIGNMENT, np.uint8)
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Host memory, aligned to 64 bytes."""
+        if nbytes == 0:
+            return Memory(self._nowhere.ctypes.data, 0, np.empty(0, np.uint8))
+        try:
+            buffer = np.empty(nbytes + _ALIGNMENT, np.uint8)
+        except MemoryError:
+            raise DeviceError(
+                f"there is no host memory for {nbytes} bytes", fix="free arrays, or use smaller ones"
+            ) from None
+        start = -buffer.ctypes.data % _ALIGNMENT
+        held = buffer[start : start + nbytes]
+        return Memory(held.ctypes.data, nbytes, held)
+
+    def free(self, memory: Memory) -> None:
+        """Gives the memory back."""
+        memory.handle = None
+
+    def set_pointer(self, kernel: Any, number: int, address: int) -> None:
+        """Makes an address an argument of a kernel object. On the launch path."""
+        argument = self._arguments.get(address)
+        if argument is None:
+            if len(self._arguments) >= _KEPT_ARGUMENTS:
+                self._arguments.clear()
+            argument = _driver.address_argument(address or self._nowhere.ctypes.data)
+            self._arguments[address] = argument
+        kernel.set_arg(number, argument)
+
+    def write(self, queue: Any, target: Memory, offset: int, source: np.ndarray[Any, Any]) -> None:
+        """Copies bytes of the host."""
+        _driver.finish(queue)
+        ctypes.memmove(target.address + offset, source.ctypes.data, source.nbytes)
+
+    def read(self, queue: Any, target: np.ndarray[Any, Any], source: Memory, offset: int) -> None:
+        """Copies bytes to the host."""
+        _driver.finish(queue)
+        ctypes.memmove(target.ctypes.data, source.address + offset, target.nbytes)
+
+    def copy(
+        self, queue: Any, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int
+    ) -> None:
+        """Copies; the ranges may overlap."""
+        _driver.finish(queue)
+        ctypes.memmove(target.address + target_offset, source.address + source_offset, nbytes)
+
+    def fill(self, queue: Any, target: Memory, offset: int, pattern: bytes, count: int) -> None:
+        """Writes copies of a pattern."""
+        _driver.finish(queue)
+        nbytes = len(pattern) * count
+        part: Any = (ctypes.c_char * nbytes).from_address(target.address + offset)
+        np.frombuffer(part, np.uint8).reshape(count, len(pattern))[:] = np.frombuffer(pattern, np.uint8)
+
+    def host_view(self, memory: Memory) -> memoryview | None:
+        """The memory's bytes."""
+        return memoryview(memory.handle)
+
+
+class BufferMemory:
+    """The driver's buffers."""
+
+    is_shared = False
+
+    def __init__(self, device: DeviceKey, *, maps_host_memory: bool) -> None:
+        self._device = device
+        self._maps_host_memory = maps_host_memory
+        self._lock = threading.Lock()
+        self._numbers = itertools.cycle(range(1, _NUMBERS))
+        self._buffers: dict[int, Any] = {}
+        self.num_freed = 0
+
+    def allocate(self, nbytes: int) -> Memory:
+        """A buffer under a number of its own."""
+        buffer = _driver.allocate(self._device, max(nbytes, 1), is_host_memory=self._maps_host_memory)
+        with self._lock:
+            if len(self._buffers) >= _NUMBERS - 1:
+                raise DeviceError(f"{_NUMBERS - 1} buffers are allocated", fix="free arrays, or use fewer, larger ones")
+            number = next(number for number in self._numbers if number not in self._buffers)
+            self._buffers[number] = buffer
+        return Memory(number << _OFFSET_BITS, nbytes, buffer)
+
+    def free(self, memory: Memory) -> None:
+        """Gives the buffer back; the driver keeps it until the work that uses it is done."""
+        with self._lock:
+            self.num_freed += 1
+            self._buffers.pop(memory.address >> _OFFSET_BITS, None)
+        memory.handle = None
+
+    def set_pointer(self, kernel: Any, number: int, address: int) -> None:
+        """Makes a buffer, and behind it the offset in it, arguments of a kernel object. On the launch path."""
+        kernel.set_arg(number, self._buffers[address >> _OFFSET_BITS])
+        _driver.set_value(kernel, number + 1, (address & _OFFSETS).to_bytes(8, "little"))
+
+    def write(self, queue: Any, target: Memory, offset: int, source: np.ndarray[Any, Any]) -> None:
+        """Copies bytes of the host."""
+        _driver.write(queue, target.handle, offset, source)
+
+    def read(self, queue: Any, target: np.ndarray[Any, Any], source: Memory, offset: int) -> None:
+        """Copies bytes to the host."""
+        _driver.read(queue, source.handle, offset, target)
+
+    def copy(
+        self, queue: Any, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int
+    ) -> None:
+        """Copies between buffers."""
+        _driver.copy(queue, target.handle, target_offset, source.handle, source_offset, nbytes)
+
+    def fill(self, queue: Any, target: Memory, offset: int, pattern: bytes, count: int) -> None:
+        """Fills a part of a buffer."""
+        _driver.fill(queue, target.handle, offset, pattern, count)
+
+    def host_view(self, memory: Memory) -> memoryview | None:
+        """The host does not see the bytes."""
+        return None

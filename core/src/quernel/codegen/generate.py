@@ -1,0 +1,189 @@
+"""A whole text: what it needs, what it brings along, its device functions, and the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from quernel.codegen.dialect import Dialect
+from quernel.codegen.entry import EntryParameters, EntrySlot
+from quernel.codegen.expressions import Expressions
+from quernel.codegen.functions import FunctionTable, Instance
+from quernel.codegen.helpers import Helpers
+from quernel.codegen.indices import EXTENT, Indices
+from quernel.codegen.names import Names
+from quernel.codegen.operators import Operators
+from quernel.codegen.pointers import Pointers
+from quernel.codegen.scope import Scope
+from quernel.codegen.statements import BodyWriter, CalleeTable
+from quernel.codegen.text import Binding, Code, Lines, infix
+from quernel.codegen.types import Types
+from quernel.geometry import LaunchForm
+from quernel.ir.analysis import parameter_uses
+from quernel.ir.nodes import Function, Kernel, Module
+from quernel.ir.structs import struct_types
+from quernel.locations import NOWHERE, Location
+
+__all__ = ["ENTRY_MACRO", "GeneratedText", "generate"]
+
+ENTRY_MACRO = "QUERNEL_ENTRY"
+"""The macro that stands for the entry point's name, so that equal kernels under different names are equal texts."""
+
+_LONGEST_LINE = 90
+
+
+@attrs.frozen
+class GeneratedText:
+    """A module in a C-family language.
+
+    Attributes:
+        text: what a toolchain compiles, once `ENTRY_MACRO` is defined.
+        lines: for each line of the text, the place in the user's source that it stands for, or `NOWHERE`.
+    """
+
+    text: str
+    lines: tuple[Location, ...]
+
+    def location(self, line: int) -> Location | None:
+        """Where the text's line, counted from 1, comes from."""
+        found = self.lines[line - 1] if 0 < line <= len(self.lines) else NOWHERE
+        return None if found == NOWHERE else found
+
+
+def generate(
+    module: Module,
+    dialect: Dialect,
+    slots: Sequence[EntrySlot],
+    *,
+    pointers: Pointers = Pointers.ADDRESS,
+    contiguous: bool = False,
+) -> GeneratedText:
+    """The text of a validated module whose entry point receives `slots`, in their order.
+
+    Calls that cannot stay calls are inlined before. `contiguous`: the last stride of every array is known to be 1, and
+    there is no slot for it. Under `over` the slots hold the extent of each axis, and threads beyond it do nothing.
+    """
+    return _Generator(module, dialect, pointers, contiguous).text(slots)
+
+
+class _Generator:
+    def __init__(self, module: Module, dialect: Dialect, pointers: Pointers, contiguous: bool) -> None:
+        self._module = module
+        self._dialect = dialect
+        self._pointers = pointers
+        self._contiguous = contiguous
+        self._helpers = Helpers(dialect)
+        self._names = Names(dialect.reserved)
+        self._types = Types(dialect, self._helpers, self._names, struct_types(module))
+        self._operators = Operators(dialect, self._helpers, fast_math=module.kernel.options.fast_math)
+        self._indices = Indices(dialect, self._helpers, module.kernel)
+        self._functions = FunctionTable(module, dialect, self._types, self._names, self._function)
+        self._written: list[Lines] = []
+
+    def text(self, slots: Sequence[EntrySlot]) -> GeneratedText:
+        kernel = self._kernel(slots)
+        whole = Lines()
+        for line in self._dialect.preamble:
+            whole.add(line)
+        for feature, text in self._dialect.features.items():
+            if feature in self._helpers.features:
+                for line in text.splitlines():
+                    whole.add(line)
+        whole.add("")
+        for text in (
+            *self._helpers.texts,
+            *self._types.definitions,
+            *self._functions.definitions,
+            *self._types.functions.values(),
+        ):
+            for line in text.splitlines():
+                whole.add(line)
+            whole.add("")
+        for function in self._written:
+            whole.extend(function)
+            whole.add("")
+        whole.extend(kernel)
+        lines = whole.lines
+        if self._module.kernel.options.debug:
+            lines = list(_with_line_directives(lines))
+        return GeneratedText("".join(f"{text}\n" for text, _ in lines), tuple(loc for _, loc in lines))
+
+    # --- functions ----------------------------------------------------------------------------------------------------
+
+    def _writer(self, owner: Kernel | Function, scope: Scope, lines: Lines) -> BodyWriter:
+        expressions = Expressions(self._dialect, self._types, self._operators, self._indices, scope, lines)
+        return BodyWriter(
+            owner,
+            scope,
+            lines,
+            dialect=self._dialect,
+            types=self._types,
+            helpers=self._helpers,
+            operators=self._operators,
+            expressions=expressions,
+            indices=self._indices,
+            callees=CalleeTable(self._functions.function, self._functions.results_type, self._functions.invocation),
+        )
+
+    def _function(self, instance: Instance) -> None:
+        """Writes an instance; those that it calls are written while it is, and so stand before it."""
+        scope, lines = Scope(Names(self._dialect.reserved, self._names)), Lines()
+        lines.add(self._functions.signature(instance, scope), instance.function.loc)
+        lines.open("")
+        writer = self._writer(instance.function, scope, lines)
+        writer.allocate()
+        writer.write()
+        lines.close()
+        self._written.append(lines)
+
+    # --- the kernel ---------------------------------------------------------------------------------------------------
+
+    def _kernel(self, slots: Sequence[EntrySlot]) -> Lines:
+        kernel = self._module.kernel
+        scope, lines = Scope(Names(self._dialect.reserved, self._names)), Lines()
+        entry = EntryParameters(self._types, kernel.params, parameter_uses(self._module), self._pointers, scope)
+        entry.declare(slots)
+        entry.define_arrays(contiguous=self._contiguous)
+        x, y, z = (*reversed(kernel.block), 1, 1)[:3]
+        head = self._dialect.kernel.format(entry=ENTRY_MACRO, parameters=_parameters(entry.listed), x=x, y=y, z=z)
+        for line in head.splitlines():
+            lines.add(line, kernel.loc)
+        lines.open("")
+        for line in entry.prologue:
+            lines.add(line, kernel.loc)
+        writer = self._writer(kernel, scope, lines)
+        writer.allocate()
+        if kernel.form is LaunchForm.OVER and kernel.body:
+            self._guard(kernel, scope, lines)
+        writer.write()
+        lines.close()
+        return lines
+
+    def _guard(self, kernel: Kernel, scope: Scope, lines: Lines) -> None:
+        """Threads of the last blocks that stand for no point end at once."""
+        beyond: Code | None = None
+        for axis in range(kernel.ndim):
+            test = infix(Binding.RELATION, ">=", self._indices.position(axis), scope.indices[EXTENT, axis])
+            beyond = test if beyond is None else infix(Binding.OR, "||", beyond, test)
+        lines.open(f"if ({beyond})", kernel.loc)
+        lines.add("return;", kernel.loc)
+        lines.close()
+
+
+def _parameters(listed: list[str]) -> str:
+    """Parameters on one line where they fit, else each on its own."""
+    line = ", ".join(listed)
+    return line if len(line) <= _LONGEST_LINE else "\n    " + ",\n    ".join(listed) + "\n"
+
+
+def _with_line_directives(lines: list[tuple[str, Location]]) -> list[tuple[str, Location]]:
+    marked: list[tuple[str, Location]] = []
+    last: tuple[str, int] | None = None
+    for text, loc in lines:
+        if loc != NOWHERE and (loc.file, loc.line) != last:
+            shown = loc.file.replace("\\", "/").replace('"', "").encode("ascii", "replace").decode()
+            marked.append((f'#line {loc.line} "{shown}"', loc))
+            last = (loc.file, loc.line)
+        marked.append((text, loc))
+    return marked

@@ -1,0 +1,408 @@
+"""The text that the core makes of IR for a C-family language: readable, deterministic, ASCII, content only."""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+import pytest
+
+from quernel.codegen.generate import GeneratedText, generate
+from quernel.codegen.pointers import Pointers
+from quernel.compiler.arguments import argument_slots
+from quernel.dtypes import ArrayType, DType, ScalarType, bf16, bool_, f16, f32, f64, i8, i32, i64, u32, u64
+from quernel.geometry import LaunchForm
+from quernel.ir.nodes import (
+    Assign,
+    Binary,
+    BinaryOp,
+    Break,
+    Call,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    For,
+    Function,
+    If,
+    IndexKind,
+    Kernel,
+    Load,
+    Local,
+    LocalVariable,
+    Loop,
+    Math,
+    MathFunction,
+    Module,
+    Param,
+    Parameter,
+    Place,
+    Return,
+    Root,
+    RootKind,
+    Select,
+    Stmt,
+    Store,
+    ThreadIndex,
+    Unary,
+    UnaryOp,
+)
+from quernel.locations import Location
+from quernel.options import KernelOptions
+from quernel_opencl.lowering import OPENCL_C
+
+I = ThreadIndex(kind=IndexKind.GLOBAL_ID, axis=0)
+
+
+def const(value: object, dtype: DType = i64) -> Const:
+    return Const(value=value, type=dtype)  # type: ignore[arg-type]
+
+
+def at(name: str, dtype: DType, *indices: Expr) -> Place:
+    return Place(root=Root(RootKind.PARAM, name), indices=indices or (I,), type=dtype)
+
+
+def load(name: str, dtype: DType, *indices: Expr) -> Load:
+    return Load(place=at(name, dtype, *indices))
+
+
+def binary(op: BinaryOp, left: Expr, right: Expr) -> Binary:
+    return Binary(op=op, left=left, right=right)
+
+
+def module(
+    body: tuple[Stmt, ...],
+    *,
+    arrays: dict[str, DType] | None = None,
+    scalars: dict[str, DType] | None = None,
+    variables: dict[str, DType] | None = None,
+    functions: tuple[Function, ...] = (),
+    form: LaunchForm = LaunchForm.OVER,
+    block: tuple[int, ...] = (256,),
+    options: KernelOptions | None = None,
+    name: str = "k",
+    loc: Location | None = None,
+) -> Module:
+    params = [Parameter(name=n, type=ArrayType(t, 1)) for n, t in (arrays or {}).items()]
+    params += [Parameter(name=n, type=ScalarType(t)) for n, t in (scalars or {}).items()]
+    kernel = Kernel(
+        name=name,
+        form=form,
+        block=block,
+        params=tuple(params),
+        locals=tuple(LocalVariable(name=n, type=t) for n, t in (variables or {}).items()),
+        body=body,
+        options=options or KernelOptions(),
+        **({} if loc is None else {"loc": loc}),
+    )
+    return Module(kernel=kernel, functions=functions)
+
+
+def generated(made: Module, *, pointers: Pointers = Pointers.ADDRESS, contiguous: bool = True) -> GeneratedText:
+    extents = range(made.kernel.ndim) if made.kernel.form is LaunchForm.OVER else ()
+    slots = argument_slots(made, extents=extents)
+    if contiguous:
+        slots = tuple(slot for slot in slots if slot.kind.value != "stride")
+    return generate(made, OPENCL_C, slots, pointers=pointers, contiguous=contiguous)
+
+
+def text(made: Module) -> str:
+    return generated(made).text
+
+
+def value(expr: Expr, **arrays: DType) -> str:
+    """How an expression reads when it is stored."""
+    assert isinstance(expr.type, DType)
+    made = module((Store(place=at("out", expr.type), value=expr),), arrays={**arrays, "out": expr.type})
+    (line,) = [line for line in text(made).splitlines() if line.strip().startswith("out[")]
+    return line.strip().removeprefix("out[(long)get_global_id(0) + start0] = ").removesuffix(";")
+
+
+X = load("x", i32, const(0))
+F = load("f", f32, const(0))
+
+
+SAXPY = """\
+#pragma OPENCL FP_CONTRACT OFF
+
+__kernel __attribute__((reqd_work_group_size(256, 1, 1)))
+void QUERNEL_ENTRY(
+    __global const float *x,
+    __global float *y,
+    const float a,
+    const long extent0,
+    const long start0
+)
+{
+    if ((long)get_global_id(0) >= extent0) {
+        return;
+    }
+    long i = (long)get_global_id(0) + start0;
+    y[i] = a * x[i] + y[i];
+}
+"""
+
+
+def saxpy(name: str = "saxpy") -> Module:
+    i = Local(name="i", type=i64)
+    product = binary(BinaryOp.MUL, Param(name="a", type=f32), load("x", f32, i))
+    body = (
+        Assign(name="i", value=I),
+        Store(place=at("y", f32, i), value=binary(BinaryOp.ADD, product, load("y", f32, i))),
+    )
+    return module(body, arrays={"x": f32, "y": f32}, scalars={"a": f32}, variables={"i": i64}, name=name)
+
+
+def test_a_kernel_reads_as_its_user_wrote_it() -> None:
+    assert text(saxpy()) == SAXPY
+
+
+def test_the_kernels_name_is_no_part_of_the_text() -> None:
+    assert text(saxpy("one")) == text(saxpy("two"))
+
+
+def test_buffers_come_with_an_offset_in_bytes() -> None:
+    lines = generated(saxpy(), pointers=Pointers.BUFFER).text.splitlines()
+    assert "    __global const float *x_buffer," in lines
+    assert "    const long x_offset," in lines
+    assert (
+        "    __global const float *x = (__global const float *)((__global const uchar *)x_buffer + x_offset);" in lines
+    )
+
+
+def test_strides_are_passed_where_arrays_are_not_contiguous() -> None:
+    assert "y[i * y_stride0] = a * x[i * x_stride0] + y[i * y_stride0];" in generated(saxpy(), contiguous=False).text
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        (binary(BinaryOp.ADD, X, const(1, i32)), "(int)((uint)x[0L] + 1u)"),
+        (
+            binary(BinaryOp.MUL, binary(BinaryOp.ADD, X, X), const(-3, i32)),
+            "(int)(((uint)x[0L] + (uint)x[0L]) * 4294967293u)",
+        ),
+        (binary(BinaryOp.FLOORDIV, X, X), "qn_floordiv_i32(x[0L], x[0L])"),
+        (binary(BinaryOp.SHL, X, const(3, i32)), "(int)((uint)x[0L] << 3)"),
+        (binary(BinaryOp.SHR, X, const(40, i32)), "qn_shr_i32(x[0L], 40)"),
+        (binary(BinaryOp.AND, X, X), "x[0L] & x[0L]"),
+        (Unary(op=UnaryOp.NEG, operand=X), "(int)(0u - (uint)x[0L])"),
+        (binary(BinaryOp.MIN, X, X), "qn_min_i32(x[0L], x[0L])"),
+        (Cast(operand=X, type=i8), "(char)x[0L]"),
+        (Cast(operand=X, type=f32), "(float)x[0L]"),
+        (const(i32.min, i32), "-2147483647 - 1"),
+        (const(i64.min), "-9223372036854775807L - 1"),
+        (const(u64.max, u64), "18446744073709551615UL"),
+    ],
+    ids=str,
+)
+def test_integers_wrap_in_their_unsigned_type(expr: Expr, expected: str) -> None:
+    assert value(expr, x=i32).replace("(long)get_global_id(0) + start0", "i") == expected
+
+
+@pytest.mark.parametrize(
+    ("expr", "expected"),
+    [
+        (binary(BinaryOp.SUB, F, binary(BinaryOp.SUB, F, F)), "f[0L] - (f[0L] - f[0L])"),
+        (binary(BinaryOp.ADD, binary(BinaryOp.MUL, F, F), F), "f[0L] * f[0L] + f[0L]"),
+        (binary(BinaryOp.DIV, F, const(0.5, f32)), "f[0L] / 0.5f"),
+        (binary(BinaryOp.MOD, F, F), "qn_mod_f32(f[0L], f[0L])"),
+        (Unary(op=UnaryOp.NEG, operand=F), "-f[0L]"),
+        (Math(function=MathFunction.RSQRT, operands=(F,), type=f32), "1.0f / sqrt(f[0L])"),
+        (Math(function=MathFunction.GAMMA, operands=(F,), type=f32), "tgamma(f[0L])"),
+        (Math(function=MathFunction.ISNAN, operands=(F,), type=bool_), "qn_isnan_f32(f[0L])"),
+        (Compare(op=CompareOp.LE, left=F, right=F), "f[0L] <= f[0L]"),
+        (Cast(operand=F, type=i32), "qn_i32_of_f32(f[0L])"),
+        (Cast(operand=F, type=bool_), "f[0L] != 0.0f"),
+        (const(float("inf"), f32), "INFINITY"),
+        (const(float("-inf"), f64), "-(double)INFINITY"),
+        (const(1.401298464324817e-45, f32), "1e-45f"),
+        (const(16777216.0, f32), "16777216.0f"),
+        (const(0.1, f64), "0.1"),
+        (const(-0.0, f64), "-0.0"),
+    ],
+    ids=str,
+)
+def test_floats_read_as_written(expr: Expr, expected: str) -> None:
+    assert value(expr, f=f32) == expected
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+def test_narrow_floats_are_rounded_after_each_operation(dtype: DType) -> None:
+    h = load("h", dtype, const(0))
+    name = dtype.name
+    stored = value(binary(BinaryOp.ADD, h, h), h=dtype)
+    assert stored == f"qn_{name}_of_f32(qn_round_{name}(qn_f32_of_{name}(h[0L]) + qn_f32_of_{name}(h[0L])))"
+
+
+def test_conditions_need_no_parentheses_where_everybody_knows_the_order() -> None:
+    less = Compare(op=CompareOp.LT, left=X, right=X)
+    both = binary(BinaryOp.AND, less, less)
+    assert value(Select(condition=both, then=X, otherwise=X), x=i32) == "x[0L] < x[0L] && x[0L] < x[0L] ? x[0L] : x[0L]"
+
+
+def test_helpers_are_there_only_when_used_and_before_their_users() -> None:
+    plain = text(saxpy())
+    assert "qn_" not in plain
+    rounding = text(
+        module((Store(place=at("y", f16), value=Cast(operand=load("x", f64), type=f16)),), arrays={"x": f64, "y": f16})
+    )
+    definitions = re.findall(r"^static \w+ (qn_\w+)\(", rounding, re.MULTILINE)
+    assert definitions == ["qn_odd_f32_of_f64", "qn_f32_of_f16", "qn_f16_of_f32", "qn_round_f16"]
+    assert "cl_khr_fp64" in rounding
+    assert "cl_khr_fp64" not in plain
+
+
+def test_equal_modules_give_equal_texts() -> None:
+    assert generated(saxpy()) == generated(saxpy())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("int", "int_"),
+        ("kernel", "kernel_"),
+        ("__global", "v__global"),
+        ("restrict", "restrict_"),
+        ("max", "max_"),
+        ("float4", "float4_"),
+        ("get_global_id", "get_global_id_"),
+        ("qn_helper", "qn_helper_"),
+        ("č", "u10D"),
+        ("a·b", "auB7b"),
+        ("1st", "v1st"),
+        ("plain", "plain"),
+        ("M", "M"),
+        ("M_PI", "M_PI_"),
+    ],
+)
+def test_names_that_clash_are_changed_and_the_text_is_ascii(name: str, expected: str) -> None:
+    body = (Assign(name=name, value=load("x", f32)), Store(place=at("x", f32), value=Local(name=name, type=f32)))
+    made = text(module(body, arrays={"x": f32}, variables={name: f32}))
+    assert f"float {expected} = x[" in made
+    assert made.isascii()
+
+
+def test_names_that_become_one_are_told_apart() -> None:
+    names = ["č", "u10D", "int", "int_"]
+    body = tuple(Assign(name=name, value=load("x", f32)) for name in names)
+    made = text(module(body, arrays={"x": f32}, variables=dict.fromkeys(names, f32)))
+    assert re.findall(r"float (\w+) = ", made) == ["u10D", "u10D_2", "int_", "int__2"]
+
+
+def test_lines_lead_back_to_the_users() -> None:
+    i = Local(name="i", type=i64)
+    first, second = Location("user.py", 3, 4), Location("user.py", 4, 4)
+    body = (
+        Assign(name="i", value=I, loc=first),
+        Store(place=at("y", f32, i), value=load("x", f32, i), loc=second),
+    )
+    made = generated(module(body, arrays={"x": f32, "y": f32}, variables={"i": i64}))
+    numbers = {line.strip().split(" ")[0]: number for number, line in enumerate(made.text.splitlines(), 1)}
+    assert made.location(numbers["long"]) == first
+    assert made.location(numbers["y[i]"]) == second
+    assert made.location(1) is None
+    assert made.location(10_000) is None
+    assert len(made.lines) == len(made.text.splitlines())
+
+
+def test_debug_adds_line_directives() -> None:
+    where = Location('čes"ty.py', 3, 4)
+    body = (Store(place=at("y", f32), value=const(1.0, f32), loc=where),)
+    made = generated(module(body, arrays={"y": f32}, options=KernelOptions(debug=True)))
+    assert '#line 3 "?esty.py"' in made.text
+    assert len(made.lines) == len(made.text.splitlines())
+    assert "#line" not in text(saxpy())
+
+
+def test_a_local_is_declared_where_it_is_first_assigned() -> None:
+    t = Local(name="t", type=f32)
+    inside = (Assign(name="t", value=load("x", f32)), Store(place=at("x", f32), value=t))
+    condition = Compare(op=CompareOp.LT, left=I, right=const(5))
+    made = text(module((If(condition=condition, then=inside),), arrays={"x": f32}, variables={"t": f32}))
+    assert "        float t = x[" in made
+
+
+def test_a_local_that_outlives_the_nest_of_its_assignment_is_declared_at_the_top() -> None:
+    t = Local(name="t", type=f32)
+    condition = Compare(op=CompareOp.LT, left=I, right=const(5))
+    body = (
+        If(
+            condition=condition,
+            then=(Assign(name="t", value=const(1.0, f32)),),
+            otherwise=(Assign(name="t", value=const(2.0, f32)),),
+        ),
+        Store(place=at("x", f32), value=t),
+    )
+    made = text(module(body, arrays={"x": f32}, variables={"t": f32}))
+    assert "\n    float t;\n" in made
+
+
+def test_a_local_carried_from_trip_to_trip_is_declared_outside_its_loop() -> None:
+    t = Local(name="t", type=i64)
+    body = (
+        Loop(
+            body=(
+                If(condition=Compare(op=CompareOp.GT, left=t, right=const(5)), then=(Break(),)),
+                Assign(name="t", value=binary(BinaryOp.ADD, t, const(1))),
+            )
+        ),
+    )
+    made = text(module(body, variables={"t": i64}))
+    assert "\n    long t;\n    while (!(t > 5L)) {\n" in made
+
+
+def test_range_loops_count_in_their_variable() -> None:
+    k = Local(name="k", type=i64)
+    loop = For(
+        variable="k",
+        start=const(0),
+        stop=Param(name="n", type=i64),
+        step=const(1),
+        body=(Store(place=at("y", i64, k), value=k),),
+    )
+    down = attrs.evolve(loop, start=const(9), stop=const(-1), step=const(-2))
+    made = text(module((loop, down), arrays={"y": i64}, scalars={"n": i64}, variables={"k": i64}))
+    assert "for (long k = 0L; k < n; k++) {" in made
+    assert "for (long k = 9L; k > -1L; k -= 2) {" in made
+
+
+def test_functions_stand_before_their_callers_once_for_each_use() -> None:
+    def function(name: str, *body: Stmt) -> Function:
+        return Function(name=name, params=(), results=(), locals=(), body=(*body, Return()))
+
+    def call(name: str) -> Call:
+        return Call(results=(), function=name, arguments=())
+
+    functions = (function("first", call("second")), function("second", call("third")), function("third"))
+    made = text(module((call("third"), call("first"), call("second")), functions=functions))
+    assert re.findall(r"^static void (\w+)\(void\)", made, re.MULTILINE) == ["third", "second", "first"]
+
+
+def test_a_dialect_can_replace_a_helper() -> None:
+    own = attrs.evolve(
+        OPENCL_C, helpers={"floordiv_i32": "{function} int {name}(int a, int b) {{ return mine(a, b); }}"}
+    )
+    made = module((Store(place=at("x", i32), value=binary(BinaryOp.FLOORDIV, X, X)),), arrays={"x": i32})
+    slots = argument_slots(made, extents=(0,))
+    assert "static int qn_floordiv_i32(int a, int b) { return mine(a, b); }" in generate(made, own, slots).text
+
+
+def test_fast_math_takes_the_approximate_functions_but_never_for_f64() -> None:
+    root = Math(function=MathFunction.SQRT, operands=(F,), type=f32)
+    double = Math(function=MathFunction.SQRT, operands=(load("d", f64),), type=f64)
+    body = (Store(place=at("f", f32), value=root), Store(place=at("d", f64), value=double))
+    made = text(module(body, arrays={"f": f32, "d": f64}, options=KernelOptions(fast_math=True)))
+    assert "native_sqrt(f[0L])" in made
+    assert "= sqrt(d[" in made
+
+
+def test_bools_are_bytes_in_memory() -> None:
+    made = text(
+        module(
+            (Store(place=at("y", u32), value=Cast(operand=load("b", bool_), type=u32)),), arrays={"b": bool_, "y": u32}
+        )
+    )
+    assert "__global const uchar *b" in made
+    assert "(uint)(b[(long)get_global_id(0) + start0] != 0)" in made
