@@ -320,7 +320,10 @@ def test_special_values_give_what_c_gives(
     out = np.zeros_like(given)
     on(quernel_device, kernel).over(len(given))(given, out)
     wanted = np.array(expected, dtype.numpy)
-    assert np.array_equal(out, wanted, equal_nan=True), (out, wanted)
+    rounded = np.isfinite(wanted) & (wanted != 0)
+    assert np.array_equal(out[~rounded], wanted[~rounded], equal_nan=True), (out, wanted)
+    if rounded.any():
+        assert_within(out[rounded], np.array(expected)[rounded].tolist(), stated(kernel), given[rounded])
     numbers = ~np.isnan(wanted)
     assert np.array_equal(np.signbit(out)[numbers], np.signbit(wanted)[numbers])
 
