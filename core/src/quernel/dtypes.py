@@ -151,6 +151,8 @@ class DType:
         if self.is_bool:
             return np.bool_(value != 0)
         if self.is_float:
+            if isinstance(value, int):
+                value = _float_of(value, rounds_again=self.bits < 64)
             with np.errstate(over="ignore"):
                 return self.numpy.type(value)
         if isinstance(value, float):
@@ -164,6 +166,22 @@ class DType:
         if self.is_signed and value > self.max:
             value -= 1 << self.bits
         return self.numpy.type(value)
+
+
+def _float_of(value: int, *, rounds_again: bool) -> float:
+    """`value` as the nearest f64, or as one that rounds to a shorter type as `value` itself does.
+
+    For that, its last bit says whether any of the bits that were cut off was set (rounding to odd).
+    """
+    cut = abs(value).bit_length() - 53
+    if rounds_again and cut > 0:
+        kept = abs(value) >> cut
+        sticky = kept | (kept << cut != abs(value))
+        value = (sticky << cut) * (1 if value > 0 else -1)
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 bool_: Final = DType("bool", DTypeKind.BOOL, 8, "bool")
