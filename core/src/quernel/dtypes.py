@@ -154,7 +154,8 @@ class DType:
             if isinstance(value, int):
                 value = _float_of(value, rounds_again=self.bits < 64)
             with np.errstate(over="ignore"):
-                return self.numpy.type(value)
+                # The package that brings bf16 goes from f64 by way of f32, which may round twice.
+                return self.numpy.type(_f32_to_odd(value) if self.name == "bf16" else value)
         if isinstance(value, float):
             if math.isnan(value):
                 value = 0
@@ -182,6 +183,17 @@ def _float_of(value: int, *, rounds_again: bool) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def _f32_to_odd(value: float) -> np.float32:
+    """`value` cut to an f32 whose last bit says whether anything was cut off, so that it rounds once more at most."""
+    nearest = np.float32(value)
+    if not np.isfinite(value) or float(nearest) == value:
+        return nearest
+    bits = int(nearest.view(np.uint32))
+    if abs(float(nearest)) > abs(value):
+        bits -= 1
+    return np.uint32(bits | 1).view(np.float32)
 
 
 bool_: Final = DType("bool", DTypeKind.BOOL, 8, "bool")
