@@ -57,6 +57,7 @@ class Pocl:
         platforms = [platform for platform in cl.get_platforms() if "Portable" in platform.name]
         if not platforms:
             raise SystemExit("PoCL is not installed: pip install pocl-binary-distribution")
+        self._kept: list[Any] = []
         self._context = cl.Context(platforms[0].get_devices()[:1])
         self._queue = cl.CommandQueue(self._context)
         source = (Path(__file__).parent / "programs" / "cooperation.cl").read_text()
@@ -64,13 +65,14 @@ class Pocl:
 
     def launch(self, name: str, threads: tuple[int, ...], block: tuple[int, ...], *arguments: Any) -> Action:
         """What launches a kernel once and waits. Sizes in array order."""
-        kernel = getattr(self._program, name)
+        kernel = cl.Kernel(self._program, name)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
         given = [
             cl.Buffer(self._context, flags, hostbuf=argument) if isinstance(argument, np.ndarray) else argument
             for argument in arguments
         ]
         kernel.set_args(*given)
+        self._kept += given  # A kernel does not keep its buffers.
 
         def action() -> None:
             cl.enqueue_nd_range_kernel(self._queue, kernel, threads[::-1], block[::-1])

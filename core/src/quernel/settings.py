@@ -8,7 +8,7 @@ variable's name and what it may hold.
 from __future__ import annotations
 
 import os
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 __all__ = [
     "RecordsLevel",
@@ -23,6 +23,12 @@ __all__ = [
 
 RecordsLevel = Literal["off", "basic", "full"]
 """How much a session's records hold: nothing, the measures, or IR and source too."""
+
+_ENVIRON = os.environ
+_RAW: Any = getattr(os.environ, "_data", None)
+"""The dictionary below `os.environ`, where this Python has it. Each launch asks for variables that are hardly ever set,
+and an absent name costs 50 ns there, against 700 ns in `os.environ` itself."""
+_encoded: dict[str, Any] = {}
 
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"0", "false", "no", "off"})
@@ -76,6 +82,12 @@ def records_level() -> RecordsLevel:
 
 
 def _text(name: str) -> str | None:
+    if _RAW is not None and os.environ is _ENVIRON:
+        key = _encoded.get(name)
+        if key is None:
+            key = _encoded[name] = os.environ.encodekey(name)
+        if key not in _RAW:
+            return None
     return os.environ.get(name, "").strip() or None
 
 

@@ -13,7 +13,14 @@ from tests.unit.reference.builders import Interpreter
 
 from quernel.ir.semantics import same_value
 
-KINDS: dict[str, Any] = {"i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64, "f32": np.float32, "f64": np.float64}
+KINDS: dict[str, Any] = {
+    "i32": np.int32,
+    "u32": np.uint32,
+    "i64": np.int64,
+    "u64": np.uint64,
+    "f32": np.float32,
+    "f64": np.float64,
+}
 FLOATS = ("f32", "f64")
 NUM_BLOCKS, THREADS = 64, 256
 

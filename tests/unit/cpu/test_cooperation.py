@@ -396,7 +396,50 @@ def test_over_has_neither_barriers_nor_shared_memory(line: str) -> None:
 def test_the_header_says_what_a_launch_needs() -> None:
     header = Built(programs.reduction(64), CONTIGUOUS).header
     assert header.shared_bytes == 256
-    assert [feature for feature in header.features if feature.startswith("scratch=")] != []
+    assert header.features == ("scratch=256",)
+
+
+def test_many_segments_become_functions_of_their_own() -> None:
+    """LLVM's time grows with the square of a function's loops; what is passed on must still be the same."""
+    steps = "".join(
+        f"""\
+    own[l, 0] = v
+    kept[{step % 3}] = v
+    barrier
+    v = v + own[(l + {step}) % 6, 0] * scale + u
+    u = u + x.shape[0] + block_id(0)
+    total = total + kept[{(step + 1) % 3}]
+    barrier
+"""
+        for step in range(40)
+    )
+    text = f"""\
+kernel k(x: array<i64, 1>, out: array<i64, 2>, scale: i64) grid (6):
+    local l, v, u, total: i64
+    shared own: i64[6, 2]
+    private kept: i64[3]
+    l = local_id(0)
+    v = x[l]
+    u = scale
+    total = 0
+    kept[0] = 0
+    kept[1] = 0
+    kept[2] = 0
+{steps}    out[global_id(0), 0] = v + u
+    out[global_id(0), 1] = total
+"""
+    found, wanted = np.zeros((12, 2), np.int64), np.zeros((12, 2), np.int64)
+    x = np.arange(6) * 7
+    run(module(text), 2, x, found, 3)
+    Interpreter().run(module(text), 2, x, wanted, 3)
+    assert found.tolist() == wanted.tolist()
+    assert "q.segment1" in lowered(module(text)).ir
+
+
+def test_indices_are_worked_out_anew_and_not_kept() -> None:
+    header = Built(programs.transpose(), CONTIGUOUS).header
+    kept = [feature for feature in header.features if feature.startswith("scratch=")]
+    assert kept == [f"scratch={-(-header.shared_bytes // 64) * 64}"]
 
 
 # --- differential -----------------------------------------------------------------------------------------------------

@@ -555,3 +555,13 @@ def test_a_private_array_in_a_device_function_is_not_shared_between_threads() ->
     params = (array("x", i64), array("out", i64))
     Built(kernel(params, body, variables={"s": i64}, functions=(fill,)), CONTIGUOUS).over(len(x), x, out)
     assert np.array_equal(out, x)
+
+
+def test_a_chain_of_a_thousand_branches_compiles() -> None:
+    chain: tuple[Stmt, ...] = ()
+    for value in reversed(range(1000)):
+        condition = Compare(op=CompareOp.EQ, left=load("x", i64), right=const(value))
+        chain = (If(condition=condition, then=(store("x", const(value * 3)),), otherwise=chain),)
+    x = np.arange(1500)[::-1].copy()
+    Built(kernel((array("x", i64),), chain), CONTIGUOUS).over(1500, x)
+    assert x.tolist() == [value * 3 if value < 1000 else value for value in reversed(range(1500))]

@@ -127,6 +127,11 @@ def test_behind_a_varying_continue_the_rest_of_the_body_differs() -> None:
     assert analyse_uniformity(module(*lines)).locals["u"] is Level.GRID
 
 
+def test_continue_of_a_trip_does_not_reach_the_next_one() -> None:
+    lines = ("for i in range(0, 4, 1):", "    v = i", "    if block_id(0) == 1:", "        break")
+    assert level(*lines, "    if local_id(0) > i:", "        continue", "    u = i") is Level.BLOCK
+
+
 def test_behind_a_varying_return_everything_differs() -> None:
     assert level("if local_id(0) > a:", "    return", "v = 1") is Level.VARYING
     assert level("if block_id(0) > a:", "    return", "v = 1") is Level.BLOCK

@@ -6,21 +6,30 @@ from __future__ import annotations
 
 import logging
 import struct
+from hashlib import sha256
 from typing import Any
 
 import attrs
 import numpy as np
 
+from quernel.api.kernels import Kernel
 from quernel.capabilities import Limits, TargetInfo
 from quernel.compiler.arguments import argument_slots, header_parameters
 from quernel.compiler.artifacts import Artifact, ArtifactHeader, ArtifactId
-from quernel.compiler.definition import KernelDefinition
+from quernel.compiler.definition import KernelDefinition, Specialization
 from quernel.compiler.halves import ArtifactCompiler, CompilationTarget, LaunchFacts, Signature
 from quernel.compiler.recording import CompilationRecording
 from quernel.errors import DeviceError, PluginError
 from quernel.geometry import Geometry
-from quernel.identity import BuildId
+from quernel.identity import BuildId, CapturedCode, CapturedValues, Guards, KernelId
+from quernel.ir.parser import parse_module
+from quernel.ir.passes import optimize
+from quernel.ir.printer import print_module
+from quernel.ir.sites import num_sites
+from quernel.options import DEFAULT_OPTIONS, KernelOptions
+from quernel.runtime.launchables import Launchable
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory, Unavailable
+from quernel.runtime.parameters import Parameters
 
 NO_DRIVER = Unavailable("no driver", "install it")
 
@@ -64,7 +73,10 @@ class ScriptedCompiler(ArtifactCompiler[Variant, Artifact, Artifact]):
     ) -> Artifact:
         self.lowered.append(id)
         module = kernel.expand()
-        header = ArtifactHeader("entry", header_parameters(module), argument_slots(module), module.kernel.block)
+        slots = argument_slots(module)
+        header = ArtifactHeader(
+            "entry", header_parameters(module), slots, module.kernel.block, num_sites=num_sites(module)
+        )
         return Artifact(header, f"{id}".encode())
 
     def finalize(self, id: ArtifactId[Variant], lowered: Artifact) -> Artifact:
@@ -225,3 +237,23 @@ class Source:
         if name not in self.backends:
             raise PluginError(f"no backend is named {name!r}", fix="install it")
         return self.backends[name]
+
+
+class IrOrigin:
+    """A kernel given as the text of its IR."""
+
+    def __init__(self, text: str) -> None:
+        self.module = parse_module(text)
+        self.name = self.module.kernel.name
+
+    def capture(self) -> CapturedCode:
+        return CapturedCode((("code", "0" * 64),), Guards())
+
+    def define(self, captured: CapturedCode, values: CapturedValues, made: Specialization) -> KernelDefinition:
+        digest = sha256(print_module(self.module).encode()).hexdigest()
+        return KernelDefinition(KernelId(self.name, digest), made, expand=lambda: (optimize(self.module), True))
+
+
+def ir_kernel(text: str, options: KernelOptions = DEFAULT_OPTIONS, **params: Any) -> Kernel:
+    """A kernel of the text of its IR, launched as any other; `params` are its parameters' annotations."""
+    return Kernel(Launchable(IrOrigin(text), Parameters.declare("k", params), options))

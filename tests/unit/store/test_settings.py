@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from quernel import settings
@@ -70,3 +72,15 @@ def test_records_level_refuses_unknown_levels(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("QUERNEL_RECORDS", "verbose")
     with pytest.raises(ValueError, match=r"QUERNEL_RECORDS='verbose' .* off, basic or full"):
         settings.records_level()
+
+
+def test_variables_count_however_they_were_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not settings.checked()
+    os.environ["QUERNEL_CHECKED"] = "1"
+    try:
+        assert settings.checked()
+    finally:
+        del os.environ["QUERNEL_CHECKED"]
+    assert not settings.checked()
+    monkeypatch.setattr(os, "environ", {"QUERNEL_CHECKED": "yes"})
+    assert settings.checked()

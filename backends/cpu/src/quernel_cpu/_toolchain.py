@@ -20,9 +20,9 @@ __all__ = ["Library", "assembly", "compile_ir", "host", "load_object", "merged_i
 
 _LARGE_IR_LINES = 1500
 """Beyond this much text the second level of optimisation replaces the third, which takes four times as long there."""
-_HUGE_IR_LINES = 4000
-"""Beyond this much the vectorisers are off: their time grows with the square of a loop's length (16 s at 15 000 lines,
-where the rest takes 0.8 s), and a loop that long waits for other things than arithmetic."""
+_HUGE_IR_LINES = 3000
+"""Beyond this much in one function the vectorisers are off: their time grows with the square of a loop's length (16 s
+at 15 000 lines, where the rest takes 0.8 s), and a loop that long waits for other things than arithmetic."""
 
 
 @cache
@@ -103,7 +103,7 @@ def _optimized(text: str, triple: str, cpu: str, features: str) -> Iterator[tupl
         module.triple = triple
         module.data_layout = str(machine.target_data)
         num_lines = text.count("\n")
-        is_huge = num_lines > _HUGE_IR_LINES
+        is_huge = max(part.count("\n") for part in text.split("\ndefine ")) > _HUGE_IR_LINES
         level = 1 if is_huge else 2 if num_lines > _LARGE_IR_LINES else 3
         options = llvm.create_pipeline_tuning_options(speed_level=level)
         options.loop_vectorization = not is_huge

@@ -129,6 +129,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         from quernel.ir.segments import segment
         from quernel.ir.sites import num_sites
         from quernel_cpu.emission.cells import scratch_of
+        from quernel_cpu.emission.recompute import recomputed
         from quernel_cpu.lowering import lower_module
         from quernel_cpu.validation import is_cooperative, validate, validate_scratch
 
@@ -139,7 +140,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites)
         if not is_cooperative(module):
             return lower_module(module, self.target_info, variant, header.slots), header
-        segmented = segment(module)
+        segmented = recomputed(segment(module))
         scratch = scratch_of(segmented)
         validate_scratch(module.kernel, scratch, self.target_info)
         header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites, scratch=scratch)

@@ -111,7 +111,9 @@ def _lower_kernel(
     if segmented is not None:
         cells, shared = block_cells(code, segmented, scratch_of(segmented), _load_scratch(code), mark)
         segment = evolve(segment, arrays=arrays | shared, cells=cells, private=segmented.private)
-        run_block = RegionEmitter(unit, code, segments, segmented, segment).emit_block
+        run_block = RegionEmitter(
+            unit, code, lambda code: LoopSegments(unit, code, group), segmented, segment
+        ).emit_block
     _emit_entry(unit, code, segment, segments, run_block)
     return unit, mark
 

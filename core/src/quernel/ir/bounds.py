@@ -17,8 +17,10 @@ from quernel.ir.analysis import assigned_names
 from quernel.ir.math_functions import INTEGER_FUNCTIONS
 from quernel.ir.nodes import (
     Assign,
+    Atomic,
     Binary,
     BinaryOp,
+    Call,
     Cast,
     Compare,
     Const,
@@ -33,6 +35,7 @@ from quernel.ir.nodes import (
     Param,
     Select,
     Shape,
+    Subgroup,
     ThreadIndex,
     Unary,
     UnaryOp,
@@ -103,7 +106,7 @@ class Ranges:
     def _solve(self, owner: Kernel | Function) -> None:
         statements = list(walk_statements(owner.body))
         for stmt in statements:
-            if not isinstance(stmt, Assign | For):
+            if isinstance(stmt, Atomic | Call | Subgroup):
                 for name in assigned_names((stmt,)):
                     self._join(name, _of_type(self._types[name]))
         rounds = 0

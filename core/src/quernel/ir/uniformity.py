@@ -16,7 +16,6 @@ from typing import Final, assert_never
 
 import attrs
 
-from quernel.dtypes import ArrayType
 from quernel.errors import KernelSyntaxError
 from quernel.geometry import LaunchForm
 from quernel.ir.flow import has_one_trip
@@ -406,7 +405,6 @@ def analyse_uniformity(module: Module) -> Uniformity:
     params = {
         parameter.name: _Cause(Level.GRID, f"{parameter.name} is an argument of the kernel", parameter.loc)
         for parameter in kernel.params
-        if isinstance(parameter.type, ArrayType) or parameter.name
     }
     analysis = _Analysis(module, kernel, params, _UNIFORM, _atomic_roots(module)).run()
     levels = {local.name: analysis.names.get(local.name, _UNIFORM).level for local in kernel.locals}

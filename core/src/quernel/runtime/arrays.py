@@ -343,6 +343,7 @@ class DeviceArray:
         if target.size:
             flat = target.reshape(-1).view(np.uint8)
             self.device.operations.copy_to_host(flat, self._allocation.memory, offset, None)
+            self.device.show_reports(None)
 
     def _write(self, offset: int, source: HostArray) -> None:
         if source.size:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from quernel.runtime.graphs import Graph
     from quernel.runtime.interceptors import Interceptor
     from quernel.runtime.profiles import Profile
+    from quernel.runtime.reports import PendingReport
     from quernel.runtime.streams import Stream
 
 __all__ = ["Device"]
@@ -40,6 +41,7 @@ class Device:
         name: the string that names it, for example `cuda:0`.
         is_host_accessible: whether NumPy arrays are arguments as they are.
         interceptors: graphs being captured and profiles being taken; empty but for those.
+        reports: what launches may have printed that are not known to be over.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Device:
         self.name = f"{self.info.backend}:{self.info.index}"
         self.is_host_accessible = operations.host_accessible
         self.interceptors: tuple[Interceptor, ...] = ()
+        self.reports: list[PendingReport] = []
         self.is_closed = False
         self._closed_because = ""
         self._on_close = on_close
@@ -184,7 +187,7 @@ class Device:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     def synchronize(self) -> None:
-        """Waits for all work given to this device.
+        """Waits for all work given to this device, and shows what kernels have printed.
 
         Raises:
             DeviceError: a launch before this failed.
@@ -192,6 +195,18 @@ class Device:
         if self.is_closed:
             self.check_open()
         self.operations.synchronize(None)
+        if self.reports:
+            self.show_reports(None, everywhere=True)
+
+    def show_reports(self, stream: Any, *, everywhere: bool = False) -> None:
+        """Shows what finished launches have printed, in one stream or everywhere."""
+        if not self.reports:
+            return
+        with self._lock:
+            over = [report for report in self.reports if everywhere or report.stream is stream]
+            self.reports = [report for report in self.reports if not (everywhere or report.stream is stream)]
+        for report in over:
+            report.finish()
 
     def stream(self) -> Stream:
         """A new stream, whose work runs in order and beside that of other streams."""
@@ -274,7 +289,7 @@ class Device:
             if self.is_closed:
                 return
             try:
-                self.operations.synchronize(None)
+                self.synchronize()
             finally:
                 self.is_closed = True
                 if self._on_close is not None:
@@ -285,6 +300,7 @@ class Device:
         """In the child of a fork: only what has no driver's context goes on."""
         self._lock = threading.RLock()
         self.interceptors = ()
+        self.reports = []  # They are the parent's to show.
         if not self.operations.survives_fork:
             self.is_closed = True
             self._closed_because = "a driver's context does not survive a fork"

@@ -221,6 +221,9 @@ class BoundLaunch:
 def _launch(ready: Ready, geometry: Geometry, arguments: bytes, stream: Any, on_host: bool, keep: object) -> None:
     if 0 in geometry.extent:
         return
+    if ready.reports is not None:
+        ready.reports.launch(geometry, arguments, stream, on_host, keep)
+        return
     device = ready.device
     if device.interceptors:
         run = ready.run

@@ -6,7 +6,7 @@ Only what nothing works without is abstract; the rest has a default that is righ
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
@@ -268,3 +268,12 @@ class Backend(ABC):
     def health(self) -> Health:
         """Versions and problems, for `quernel doctor`. MUST NOT raise."""
         return Health()
+
+    def known_gaps(self) -> Mapping[str, str]:
+        """The tests of the conformance kit that this backend is known to fail, each with its reason. MAY be given.
+
+        A name is `module::test` of `quernel.testing`, without parameters, in which `*` stands for any characters:
+        `{"test_atomics::test_*_of_f64": "the driver's compare-and-swap is 32 bits wide"}`. A test that is named MUST
+        fail with every parameter: one that passes is a failure, so the list never outlives its reasons.
+        """
+        return {}

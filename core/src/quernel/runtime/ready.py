@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from quernel.capabilities import Limits
 from quernel.compiler.arguments import ArgumentPacker
@@ -21,6 +21,9 @@ from quernel.runtime.launchables import Launchable
 from quernel.runtime.layouts import ALIGNED16, CONTIGUOUS, INDEX32
 from quernel.runtime.operations import DeviceOperations
 from quernel.runtime.scalars import LARGEST_FLOAT
+
+if TYPE_CHECKING:
+    from quernel.runtime.reports import ReportingLaunches
 
 __all__ = ["Ready", "define", "make_ready"]
 
@@ -68,7 +71,7 @@ def make_ready(
     loaded = device.loader.load(definition, ArtifactId(definition.id, variant))
     _check_shared(loaded.header, target_info.limits, device)
     types = tuple(given for _, given in parameters)
-    return Ready(kernel.origin.name, device, loaded.header, loaded.loaded, types, captured, fixed)
+    return Ready(definition, device, loaded.header, loaded.loaded, types, captured, fixed)
 
 
 @final
@@ -78,6 +81,7 @@ class Ready:
     Attributes:
         pack: makes the arguments' bytes.
         run: the backend's function for repeated launches.
+        reports: launches of a kernel that checks, asserts or prints; `None` for the others.
         written: a bit per array parameter (by its place among all that are no constants) that the kernel writes.
         bounded: index, least and greatest value of the weak integers whose values are bounded.
         narrow: index and greatest value of the floats that are narrower than Python's.
@@ -96,6 +100,7 @@ class Ready:
         "name",
         "narrow",
         "pack",
+        "reports",
         "run",
         "waits",
         "written",
@@ -103,7 +108,7 @@ class Ready:
 
     def __init__(
         self,
-        name: str,
+        definition: KernelDefinition,
         device: Device,
         header: ArtifactHeader,
         loaded: Any,
@@ -111,7 +116,7 @@ class Ready:
         captured: CapturedCode,
         fixed: CapturedValues,
     ) -> None:
-        self.name = name
+        self.name = definition.name
         self.device = device
         self.header = header
         self.pack = ArgumentPacker(header)
@@ -126,6 +131,11 @@ class Ready:
             if not parameter.is_array and BY_NAME.get(parameter.dtype) in LARGEST_FLOAT
         )
         self.waits = type(device.operations).synchronize is not DeviceOperations.synchronize
+        self.reports: ReportingLaunches | None = None
+        if header.num_sites:
+            from quernel.runtime.reports import ReportingLaunches
+
+            self.reports = ReportingLaunches(device, definition, header, self.run, waits=self.waits)
         self.is_current: Callable[[], bool] = captured.is_current
         if len(fixed.guards):
             self.is_current = lambda: captured.is_current() and fixed.guards.is_current()

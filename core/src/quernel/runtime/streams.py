@@ -54,9 +54,10 @@ class Stream:
         self.device.check_open()
 
     def synchronize(self) -> None:
-        """Waits for the work given to this stream."""
+        """Waits for the work given to this stream, and shows what its kernels have printed."""
         self.check_open()
         self.device.operations.synchronize(self.handle)
+        self.device.show_reports(self.handle)
 
     def record(self) -> Event:
         """An event after the work given to this stream so far."""
@@ -83,6 +84,9 @@ class Stream:
             return
         self._closed = True
         if not self.device.is_closed:
+            if self.device.reports:
+                self.device.operations.synchronize(self.handle)
+                self.device.show_reports(self.handle)
             self.device.operations.close_stream(self.handle)
 
 

@@ -9,7 +9,7 @@ of a 3 by 3 filter is loaded once, not three times) and takes reads that all thr
 from __future__ import annotations
 
 from quernel.ir.nodes import ArrayRef, Atomic, Call, For, If, Load, Loop, RootKind, Stmt, Store
-from quernel.ir.walk import bodies, expressions_of, walk_expressions, walk_statements
+from quernel.ir.walk import expressions_of, walk_expressions, walk_statements
 from quernel_cpu.emission.functions import DeviceFunction
 
 __all__ = ["array_stored_last"]
@@ -44,10 +44,10 @@ def _accesses_after_store(
             case Call() if _writes(stmt, functions):
                 return None
             case If():
-                ends = [_accesses_after_store(inner, functions, has_stored) for inner in bodies(stmt)]
-                if None in ends:
+                end = _accesses_in_branches(stmt, functions, has_stored)
+                if end is None:
                     return None
-                has_stored = any(ends)
+                has_stored = end
             case For() | Loop():
                 before = _accesses_after_store(stmt.body, functions, has_stored)
                 if before is None or before != has_stored:
@@ -55,6 +55,21 @@ def _accesses_after_store(
             case _:
                 pass
     return has_stored
+
+
+def _accesses_in_branches(stmt: If, functions: dict[str, DeviceFunction], has_stored: bool) -> bool | None:
+    """The same for an `If`; a chain of `elif` is walked, not recursed into."""
+    ends: list[bool | None] = []
+    while True:
+        ends.append(_accesses_after_store(stmt.then, functions, has_stored))
+        match stmt.otherwise:
+            case (If() as following,):
+                if has_stored and _reads(following, functions):
+                    return None
+                stmt = following
+            case _:
+                ends.append(_accesses_after_store(stmt.otherwise, functions, has_stored))
+                return None if None in ends else any(ends)
 
 
 def _reads(stmt: Stmt, functions: dict[str, DeviceFunction]) -> bool:

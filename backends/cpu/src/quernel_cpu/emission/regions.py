@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import assert_never
 
 import attrs
 
+from quernel.dtypes import ArrayType
 from quernel.ir.nodes import Atomic, Expr
 from quernel.ir.segments import (
     BlockBreak,
@@ -21,18 +23,28 @@ from quernel.ir.segments import Segment as Run
 from quernel.ir.walk import walk_statements
 from quernel_cpu.emission.cells import Cells
 from quernel_cpu.emission.expressions import ExpressionEmitter, Operands, Scope
+from quernel_cpu.emission.leaves import leaves
 from quernel_cpu.emission.loops import LoopLabels, emit_for
 from quernel_cpu.emission.segments import Segment, SegmentEmitter, block_indices
 from quernel_cpu.emission.text import Code, Unit
+from quernel_cpu.emission.values import register_type
 
 __all__ = ["RegionEmitter"]
+
+_MOST_SEGMENTS = 32
+"""Where there are more, each is a function of its own: LLVM's time grows with the square of a function's loops."""
 
 
 class RegionEmitter:
     """Writes the code of one block."""
 
     def __init__(
-        self, unit: Unit, code: Code, segments: SegmentEmitter, segmented: SegmentedKernel, segment: Segment
+        self,
+        unit: Unit,
+        code: Code,
+        segments: Callable[[Code], SegmentEmitter],
+        segmented: SegmentedKernel,
+        segment: Segment,
     ) -> None:
         """`segment`: what all segments have in common, the cells and shared arrays among it."""
         self._unit = unit
@@ -41,6 +53,7 @@ class RegionEmitter:
         self._segmented = segmented
         self._segment = segment
         self._loops: list[LoopLabels] = []
+        self._is_apart = _num_segments(segmented.regions) > _MOST_SEGMENTS
 
     def emit_block(self, block_id: tuple[str, ...]) -> None:
         """Runs one block."""
@@ -118,7 +131,52 @@ class RegionEmitter:
             for name, array in self._segment.arrays.items()
         }
         segment = attrs.evolve(self._segment, body=run.body, arrays=arrays, loads=run.loads, stores=run.stores)
-        self._segments.emit_block(segment, block_id)
+        if not self._is_apart:
+            self._segments(self._code).emit_block(segment, block_id)
+            return
+        code = self._code.apart()
+        self._segments(code).emit_block(segment, block_id)
+        code.end("ret void")
+        mentioned = code.mentions()
+        operands = dict.fromkeys((llvm, name) for llvm, name in _operands(segment, block_id) if name in mentioned)
+        listed = ", ".join(f"{llvm} {name}" for llvm, name in operands)
+        symbol = self._unit.fresh("q.segment")
+        self._unit.add_function(code.function(f"internal void {symbol}({listed}) noinline nounwind alignstack(64)"))
+        self._code.do(f"call void {symbol}({listed})")
+
+
+def _num_segments(regions: tuple[Region, ...]) -> int:
+    """How many loops over the threads there will be."""
+    count = 0
+    for region in regions:
+        match region:
+            case Run():
+                count += 1
+            case BlockIf():
+                count += _num_segments(region.then) + _num_segments(region.otherwise)
+            case BlockFor() | BlockLoop():
+                count += _num_segments(region.body)
+            case BlockBreak() | BlockContinue() | BlockReturn():
+                continue
+            case _:
+                assert_never(region)
+    return count
+
+
+def _operands(segment: Segment, block_id: Operands) -> Iterator[tuple[str, str]]:
+    """Types and names of everything that the code of a segment may mention."""
+    for param in segment.kernel.params:
+        if not isinstance(param.type, ArrayType):
+            types = (register_type(leaf.dtype) for leaf in leaves(param.type.dtype))
+            yield from zip(types, segment.scalars.get(param.name, ()), strict=False)
+    for array in segment.arrays.values():
+        yield "ptr", array.pointer
+        yield from (("i64", operand) for operand in (*array.shape.values(), *array.strides.values()))
+    launch, cells = segment.launch, segment.cells
+    yield from (("i64", operand) for operand in (*launch.grid, *launch.extent, *launch.start, *block_id))
+    yield from (("ptr", slot) for slots in (*cells.uniform.values(), *cells.carried.values()) for slot in slots)
+    yield from (("ptr", first) for _, first in cells.arrays)
+    yield "ptr", segment.diagnostics
 
 
 class _Control(ExpressionEmitter):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 __all__ = ["Code", "Unit"]
+
+_VALUE = re.compile(r"%v[0-9]+")
 
 
 class Unit:
@@ -18,6 +21,7 @@ class Unit:
         self._functions: list[str] = []
         self._metadata: list[str] = []
         self._kept: list[str] = []
+        self._num_fresh = 0
 
     def declare(self, result: str, name: str, *operands: str) -> str:
         """The symbol of an external function of these types, declared."""
@@ -46,6 +50,11 @@ class Unit:
 
         return self.define(name, make)
 
+    def fresh(self, hint: str) -> str:
+        """The symbol of another function, to be added."""
+        self._num_fresh += 1
+        return f"@{hint}{self._num_fresh}"
+
     def add_function(self, text: str) -> None:
         """Adds the definition of a function."""
         self._functions.append(text)
@@ -73,10 +82,11 @@ VectorFunctions = Callable[[str], tuple[tuple[str, int], ...]]
 class Code:
     """The code of one function: lines in basic blocks, with allocations gathered at the entry."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_value: int = 0) -> None:
+        """`first_value`: values are numbered from there on."""
         self._entry: list[str] = []
         self._lines: list[str] = []
-        self._num_values = 0
+        self._num_values = first_value
         self._num_labels = 0
         self.is_closed = False
         """Whether the current block has ended, so that what follows is not reached."""
@@ -98,6 +108,14 @@ class Code:
         self._num_values += 1
         self._entry.append(f"  {name} = alloca {llvm_type}" + (f", align {alignment}" if alignment else ""))
         return name
+
+    def apart(self) -> Code:
+        """Code of another function, in which the values that this one has so far may be parameters by their names."""
+        return Code(self._num_values)
+
+    def mentions(self) -> frozenset[str]:
+        """The values that the code names."""
+        return frozenset(name for line in (*self._entry, *self._lines) for name in _VALUE.findall(line))
 
     def label(self, hint: str) -> str:
         """A new label, to be placed."""

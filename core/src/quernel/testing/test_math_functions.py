@@ -1,0 +1,326 @@
+"""Mathematical functions against double precision, within the bound in units of the last place that each states."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import quernel as qn
+
+SPREAD = np.concatenate([np.linspace(-30, 30, 301), np.logspace(-30, 4, 120), -np.logspace(-30, 2, 60)])
+POSITIVE = np.concatenate([np.logspace(-37, 37, 300), np.linspace(0.1, 40, 200), 1 + np.logspace(-6, -1, 40)])
+UNIT = np.concatenate([np.linspace(-1, 1, 201), np.logspace(-20, -1, 50)])
+SMALL = np.linspace(-20, 20, 401)
+
+
+@qn.kernel
+def sqrt(x, out):
+    i = qn.global_id()
+    out[i] = math.sqrt(x[i])
+
+
+@qn.kernel
+def rsqrt(x, out):
+    i = qn.global_id()
+    out[i] = qn.rsqrt(x[i])
+
+
+@qn.kernel
+def exp(x, out):
+    i = qn.global_id()
+    out[i] = math.exp(x[i])
+
+
+@qn.kernel
+def expm1(x, out):
+    i = qn.global_id()
+    out[i] = math.expm1(x[i])
+
+
+@qn.kernel
+def log(x, out):
+    i = qn.global_id()
+    out[i] = math.log(x[i])
+
+
+@qn.kernel
+def log2(x, out):
+    i = qn.global_id()
+    out[i] = math.log2(x[i])
+
+
+@qn.kernel
+def log10(x, out):
+    i = qn.global_id()
+    out[i] = math.log10(x[i])
+
+
+@qn.kernel
+def log1p(x, out):
+    i = qn.global_id()
+    out[i] = math.log1p(x[i])
+
+
+@qn.kernel
+def sin(x, out):
+    i = qn.global_id()
+    out[i] = math.sin(x[i])
+
+
+@qn.kernel
+def cos(x, out):
+    i = qn.global_id()
+    out[i] = math.cos(x[i])
+
+
+@qn.kernel
+def tan(x, out):
+    i = qn.global_id()
+    out[i] = math.tan(x[i])
+
+
+@qn.kernel
+def asin(x, out):
+    i = qn.global_id()
+    out[i] = math.asin(x[i])
+
+
+@qn.kernel
+def acos(x, out):
+    i = qn.global_id()
+    out[i] = math.acos(x[i])
+
+
+@qn.kernel
+def atan(x, out):
+    i = qn.global_id()
+    out[i] = math.atan(x[i])
+
+
+@qn.kernel
+def sinh(x, out):
+    i = qn.global_id()
+    out[i] = math.sinh(x[i])
+
+
+@qn.kernel
+def cosh(x, out):
+    i = qn.global_id()
+    out[i] = math.cosh(x[i])
+
+
+@qn.kernel
+def tanh(x, out):
+    i = qn.global_id()
+    out[i] = math.tanh(x[i])
+
+
+@qn.kernel
+def asinh(x, out):
+    i = qn.global_id()
+    out[i] = math.asinh(x[i])
+
+
+@qn.kernel
+def acosh(x, out):
+    i = qn.global_id()
+    out[i] = math.acosh(x[i])
+
+
+@qn.kernel
+def atanh(x, out):
+    i = qn.global_id()
+    out[i] = math.atanh(x[i])
+
+
+@qn.kernel
+def erf(x, out):
+    i = qn.global_id()
+    out[i] = math.erf(x[i])
+
+
+@qn.kernel
+def erfc(x, out):
+    i = qn.global_id()
+    out[i] = math.erfc(x[i])
+
+
+@qn.kernel
+def gamma(x, out):
+    i = qn.global_id()
+    out[i] = math.gamma(x[i])
+
+
+@qn.kernel
+def lgamma(x, out):
+    i = qn.global_id()
+    out[i] = math.lgamma(x[i])
+
+
+@qn.kernel
+def atan2(x, y, out):
+    i = qn.global_id()
+    out[i] = math.atan2(x[i], y[i])
+
+
+@qn.kernel
+def power(x, y, out):
+    i = qn.global_id()
+    out[i] = x[i] ** y[i]
+
+
+@qn.kernel
+def hypot(x, y, out):
+    i = qn.global_id()
+    out[i] = math.hypot(x[i], y[i])
+
+
+@qn.kernel
+def fmod(x, y, out):
+    i = qn.global_id()
+    out[i] = math.fmod(x[i], y[i])
+
+
+@qn.kernel
+def copysign(x, y, out):
+    i = qn.global_id()
+    out[i] = math.copysign(x[i], y[i])
+
+
+@qn.kernel
+def classify(x, nan, infinite, finite):
+    i = qn.global_id()
+    nan[i] = math.isnan(x[i])
+    infinite[i] = math.isinf(x[i])
+    finite[i] = math.isfinite(x[i])
+
+
+ONE_OPERAND: list[tuple[Any, Any, np.ndarray[Any, Any], float]] = [
+    (sqrt, math.sqrt, POSITIVE, 0.5),
+    (rsqrt, lambda x: 1 / math.sqrt(x), POSITIVE, 2),
+    (exp, math.exp, SPREAD[np.abs(SPREAD) < 80], 4),
+    (expm1, math.expm1, SMALL, 4),
+    (log, math.log, POSITIVE, 4),
+    (log2, math.log2, POSITIVE, 4),
+    (log10, math.log10, POSITIVE, 4),
+    (log1p, math.log1p, np.abs(SPREAD), 4),
+    (sin, math.sin, SPREAD, 4),
+    (cos, math.cos, SPREAD, 4),
+    (tan, math.tan, SMALL, 5),
+    (asin, math.asin, UNIT, 4),
+    (acos, math.acos, UNIT, 4),
+    (atan, math.atan, SPREAD, 4),
+    (sinh, math.sinh, SMALL, 4),
+    (cosh, math.cosh, SMALL, 4),
+    (tanh, math.tanh, SMALL, 5),
+    (asinh, math.asinh, SPREAD, 4),
+    (acosh, math.acosh, 1 + np.abs(SMALL), 4),
+    (atanh, math.atanh, UNIT[np.abs(UNIT) < 1], 5),
+    (erf, math.erf, SMALL, 16),
+    (erfc, math.erfc, np.linspace(-4, 8, 200), 16),
+    (gamma, math.gamma, np.linspace(0.1, 30, 200), 16),
+    (lgamma, math.lgamma, np.linspace(3, 100, 200), 8),
+]
+TWO_OPERANDS: list[tuple[Any, Any, np.ndarray[Any, Any], np.ndarray[Any, Any], float]] = [
+    (atan2, math.atan2, SMALL, SMALL[::-1] + 0.03, 6),
+    (power, math.pow, np.linspace(0.05, 9, 300), np.linspace(-7, 7, 300), 16),
+    (hypot, math.hypot, SMALL, SMALL[::-1], 4),
+    (fmod, math.fmod, SMALL * 7, SMALL[::-1] + 0.07, 0),
+    (copysign, math.copysign, SMALL, SMALL[::-1], 0),
+]
+
+
+def assert_within(out: np.ndarray[Any, Any], exact: list[float], bound: float, x: np.ndarray[Any, Any]) -> None:
+    """Each result within `bound` units of the last place of the exact value (of the smallest normal near zero)."""
+    exact_values = np.array(exact, np.float64)
+    with np.errstate(over="ignore"):
+        unit = np.spacing(np.abs(exact_values.astype(out.dtype))).astype(np.float64)
+    error = np.abs(out.astype(np.float64) - exact_values) / unit
+    # Half a unit more, as the exact value is itself no number of the type; in f64 the reference is off by as much.
+    worst = int(np.nanargmax(error))
+    assert error[worst] <= bound + 0.5, (
+        f"at {x[worst]!r}: {out[worst]!r} is {error[worst]:.2f} ulp from {exact[worst]!r}"
+    )
+    assert not np.isnan(out).any()
+
+
+@pytest.mark.parametrize("dtype", [qn.f32, qn.f64], ids=str)
+@pytest.mark.parametrize(("kernel", "reference", "x", "bound"), ONE_OPERAND, ids=lambda k: getattr(k, "__name__", ""))
+def test_functions_of_one_operand_keep_their_bound(
+    quernel_device: Any, kernel: Any, reference: Any, x: np.ndarray[Any, Any], bound: float, dtype: Any
+) -> None:
+    given = x.astype(dtype.numpy)
+    out = np.zeros_like(given)
+    kernel.over(len(given), device=quernel_device)(given, out)
+    assert_within(out, [reference(float(value)) for value in given], bound, given)
+
+
+@pytest.mark.parametrize("dtype", [qn.f32, qn.f64], ids=str)
+@pytest.mark.parametrize(
+    ("kernel", "reference", "x", "y", "bound"), TWO_OPERANDS, ids=lambda k: getattr(k, "__name__", "")
+)
+def test_functions_of_two_operands_keep_their_bound(
+    quernel_device: Any,
+    kernel: Any,
+    reference: Any,
+    x: np.ndarray[Any, Any],
+    y: np.ndarray[Any, Any],
+    bound: float,
+    dtype: Any,
+) -> None:
+    a, b = x.astype(dtype.numpy), y.astype(dtype.numpy)
+    out = np.zeros_like(a)
+    kernel.over(len(a), device=quernel_device)(a, b, out)
+    assert_within(out, [reference(float(p), float(q)) for p, q in zip(a, b, strict=True)], bound, a)
+
+
+SPECIAL: list[tuple[Any, list[float], list[float]]] = [
+    (sqrt, [0.0, -0.0, math.inf, -1.0, math.nan], [0.0, -0.0, math.inf, math.nan, math.nan]),
+    (exp, [0.0, math.inf, -math.inf, 1e4, -1e4, math.nan], [1.0, math.inf, 0.0, math.inf, 0.0, math.nan]),
+    (log, [1.0, 0.0, -0.0, -1.0, math.inf, math.nan], [0.0, -math.inf, -math.inf, math.nan, math.inf, math.nan]),
+    (log2, [8.0, 0.0, -1.0, math.inf], [3.0, -math.inf, math.nan, math.inf]),
+    (sin, [0.0, -0.0, math.inf, math.nan], [0.0, -0.0, math.nan, math.nan]),
+    (cos, [0.0, -math.inf], [1.0, math.nan]),
+    (tanh, [-0.0, math.inf, -math.inf, 50.0], [-0.0, 1.0, -1.0, 1.0]),
+    (asin, [1.5, -0.0], [math.nan, -0.0]),
+    (atan, [math.inf, -0.0], [math.pi / 2, -0.0]),
+    (acosh, [0.5, 1.0], [math.nan, 0.0]),
+    (erf, [math.inf, -math.inf, 0.0, math.nan], [1.0, -1.0, 0.0, math.nan]),
+]
+
+
+@pytest.mark.parametrize("dtype", [qn.f32, qn.f64], ids=str)
+@pytest.mark.parametrize(("kernel", "x", "expected"), SPECIAL, ids=lambda k: getattr(k, "__name__", ""))
+def test_special_values_give_what_c_gives(
+    quernel_device: Any, kernel: Any, x: list[float], expected: list[float], dtype: Any
+) -> None:
+    given = np.array(x, dtype.numpy)
+    out = np.zeros_like(given)
+    kernel.over(len(given), device=quernel_device)(given, out)
+    wanted = np.array(expected, dtype.numpy)
+    assert np.array_equal(out, wanted, equal_nan=True), (out, wanted)
+    numbers = ~np.isnan(wanted)
+    assert np.array_equal(np.signbit(out)[numbers], np.signbit(wanted)[numbers])
+
+
+def test_floats_are_classified(quernel_device: Any) -> None:
+    x = np.array([0.0, -1.5, math.inf, -math.inf, math.nan, 1e-45], np.float32)
+    outs = [np.zeros(6, bool) for _ in range(3)]
+    classify.over(6, device=quernel_device)(x, *outs)
+    for out, ufunc in zip(outs, (np.isnan, np.isinf, np.isfinite), strict=True):
+        assert np.array_equal(out, ufunc(x))
+
+
+@qn.kernel
+def constants(out):
+    i = qn.global_id()
+    out[i] = math.pi * math.e + math.tau
+
+
+def test_constants_of_math_are_known(quernel_device: Any) -> None:
+    out = np.zeros(1)
+    constants.options(contract=False).over(1, device=quernel_device)(out)
+    assert out[0] == math.pi * math.e + math.tau
