@@ -43,3 +43,10 @@ def benchmarks(session: nox.Session) -> None:
     install(session, "test", "bench")
     session.run("python", "tests/benchmarks/start.py")
     session.run("python", "tests/benchmarks/throughput.py")
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Random kernels, the interpreter against a backend: `nox -s fuzz -- --examples 10000`."""
+    install(session, "test")
+    session.run("python", "-m", "quernel.testing.fuzz", *session.posargs)

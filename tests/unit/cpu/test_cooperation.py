@@ -457,3 +457,19 @@ kernel k(x: array<f32, 1>, out: array<f32, 1>) grid (4):
     out = np.zeros(4, np.float32)
     run(made, 1, x, out)
     assert all(map(same_value, out.tolist(), x[::-1].tolist()))
+
+
+def test_block_wide_control_may_read_a_private_array() -> None:
+    made = module("""\
+kernel k(x: array<i64, 1>, out: array<i64, 1>) grid (4):
+    private own: i64[2]
+    shared all: i64[4]
+    own[1] = x[0]
+    all[local_id(0)] = local_id(0)
+    if uniform(own[1]) == 3:
+        barrier
+        out[local_id(0)] = all[3 - local_id(0)]
+""")
+    out = np.zeros(4, np.int64)
+    run(made, 1, np.full(4, 3), out)
+    assert out.tolist() == [3, 2, 1, 0]

@@ -16,7 +16,7 @@ __all__ = ["packed_scratch", "scratch_bytes", "scratch_feature"]
 _PREFIX = "scratch="
 _ALIGNMENT = 64
 _ADDRESS = struct.Struct("<Q")
-_KEPT_BYTES = 1 << 20
+_KEPT_BYTES = 8 << 20
 """A thread keeps up to this much for its next piece of work."""
 
 

@@ -80,6 +80,13 @@ def program(key: DeviceKey, binary: bytes) -> Any:
 
 def kernel(loaded: Loaded) -> Any:
     """A kernel object of one thread's own: its arguments are state."""
+    try:
+        return loaded.spare.pop()
+    except IndexError:
+        return _new_kernel(loaded)
+
+
+def _new_kernel(loaded: Loaded) -> Any:
     cl = _toolchain.opencl()
     with translated(f"making a kernel object of {loaded.entry}"):
         return cl._cl.Kernel(loaded.program, loaded.entry)
@@ -88,7 +95,8 @@ def kernel(loaded: Loaded) -> Any:
 def max_threads(key: DeviceKey, loaded: Loaded) -> int:
     """The most threads of a block with which the driver runs the kernel."""
     cl = _toolchain.opencl()
-    made = kernel(loaded)
+    made = _new_kernel(loaded)
+    loaded.spare.append(made)
     with translated(f"asking for the limits of {loaded.entry}"):
         size: int = made.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, _toolchain.device_of(key))
     return size

@@ -123,6 +123,7 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
         from quernel.codegen.validation import shared_bytes, validate_kernel
         from quernel.compiler.arguments import argument_slots, header_parameters
         from quernel.ir.passes import inline, narrow_indices, optimize
+        from quernel.ir.sites import has_diagnostics, num_sites
         from quernel.ir.uniformity import check_uniformity
         from quernel_opencl.lowering import OPENCL_C, lower_module
 
@@ -134,7 +135,8 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
         validate_kernel(module, OPENCL_C, self.target_info)
         own = module.kernel
         edges = range(own.ndim) if own.form is LaunchForm.OVER else ()
-        slots = argument_slots(module, extents=edges)
+        starts = edges if has_diagnostics(module) else ()  # Records say which thread it was.
+        slots = argument_slots(module, extents=edges, starts=starts)
         if variant.contiguous:
             slots = tuple(slot for slot in slots if not _is_last_stride(slot, own.params[slot.param].type))
         generated = lower_module(module, variant, slots, pointers=self.pointers)
@@ -144,6 +146,7 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
             slots=slots,
             block=own.block,
             shared_bytes=shared_bytes(module),
+            num_sites=num_sites(module),
         )
         return OpenclLowered(header, generated.text, self._options(fast=own.options.fast_math), generated.lines)
 

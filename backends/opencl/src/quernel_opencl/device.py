@@ -202,7 +202,7 @@ def _plan(header: ArtifactHeader, arguments_per_pointer: int) -> _Plan:
     planned = []
     number = 0
     for index, slot in enumerate(header.slots):
-        is_pointer = slot.kind is SlotKind.POINTER
+        is_pointer = slot.kind in (SlotKind.POINTER, SlotKind.DIAGNOSTICS)
         first = index * _CELL
         planned.append((number, first, first + (_CELL if is_pointer else slot.dtype.itemsize), is_pointer))
         number += arguments_per_pointer if is_pointer else 1

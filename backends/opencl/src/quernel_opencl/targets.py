@@ -76,6 +76,7 @@ def target_of(found: FoundDevice, pointers: Pointers | None = None) -> TargetInf
             int64_atomics=has_int64_atomics,
             f64_atomics=bool(double) and has_int64_atomics,
             subgroups=False,
+            checked=True,
             source_languages=("opencl-c",),
         ),
         limits=Limits(

@@ -57,9 +57,11 @@ class Loaded:
     Attributes:
         program: the driver's.
         entry: the kernel's name in it.
+        spare: kernel objects that no thread has taken yet: making one is slow with some drivers.
         prepared: what `DeviceOperations.launch` keeps between launches.
     """
 
     program: Any
     entry: str
+    spare: list[Any] = attrs.field(factory=list)
     prepared: PreparedLaunch | None = None

@@ -10,7 +10,7 @@ from quernel.codegen.pointers import Pointers
 from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.text import Code, primary
 from quernel.codegen.types import Types
-from quernel.dtypes import ArrayType, DType, i64, u8
+from quernel.dtypes import ArrayType, DType, ValueType, i64, u8, u64
 from quernel.ir.analysis import ParameterUses
 from quernel.ir.nodes import Parameter, Root, RootKind
 
@@ -68,6 +68,10 @@ class EntryParameters:
                     self._strides.setdefault(slot.param, {})[slot.axis] = self._integer(wanted)
                 case "extent" | "start" | "grid" as kind:
                     self._scope.indices[kind, slot.axis] = self._integer(f"{kind}{slot.axis}")
+                case "diagnostics":
+                    name = self._scope.names.fresh("diagnostics")
+                    self._array_pointer(u64, name, is_written=True)
+                    self._scope.diagnostics.append(name)
                 case other:
                     raise AssertionError(f"a slot of unknown kind {other}")
 
@@ -93,7 +97,9 @@ class EntryParameters:
         assert isinstance(param.type, ArrayType)
         element = param.type.element
         assert element is not None
-        is_written = self._uses.array(param.name).is_written
+        self._array_pointer(element, name, is_written=self._uses.array(param.name).is_written)
+
+    def _array_pointer(self, element: ValueType, name: str, *, is_written: bool) -> None:
         pointer = self._types.pointer(element, RootKind.PARAM, is_written=is_written)
         if self._pointers is Pointers.ADDRESS:
             self.listed.append(f"{pointer}{name}")

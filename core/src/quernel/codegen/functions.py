@@ -9,14 +9,15 @@ import attrs
 from quernel.codegen.dialect import Dialect
 from quernel.codegen.indices import hidden_of
 from quernel.codegen.names import Names
+from quernel.codegen.reports import reporting_functions
 from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.statements import Argument
 from quernel.codegen.text import Code, call, primary
 from quernel.codegen.types import Types
-from quernel.dtypes import ArrayType, i64
+from quernel.dtypes import ArrayType, i64, u64
 from quernel.geometry import LaunchForm
-from quernel.ir.analysis import ParameterUses, function_uses
-from quernel.ir.nodes import Function, Module, Root, RootKind
+from quernel.ir.analysis import function_uses
+from quernel.ir.nodes import Function, IndexKind, Module, Root, RootKind
 
 __all__ = ["FunctionTable", "Instance"]
 
@@ -47,7 +48,9 @@ class FunctionTable:
         self._names = names
         self._form: LaunchForm = module.kernel.form
         self._functions = {function.name: function for function in module.functions}
+        self._ndim = module.kernel.ndim
         self._uses = function_uses(module)
+        self._reporting = reporting_functions(module)
         self._instances: dict[tuple[str, tuple[RootKind, ...]], Instance] = {}
         self._results: dict[str, str] = {}
         self.definitions: list[str] = []
@@ -83,7 +86,8 @@ class FunctionTable:
                     given.append(argument.strides[axis] or primary("1"))
             else:
                 given.append(argument)
-        given += [scope.indices[key] for key in self._hidden(uses)]
+        given += [scope.indices[key] for key in self._hidden(function)]
+        given += [primary(buffer) for buffer in scope.diagnostics[-1:] if name in self._reporting]
         listed = ", ".join(f"{{{number}}}" for number in range(len(given)))
         return call(f"{instance.name}({listed})", *given).text
 
@@ -95,8 +99,11 @@ class FunctionTable:
             self._write(instance)
         return self._instances[key]
 
-    def _hidden(self, uses: ParameterUses) -> list[tuple[str, int]]:
-        wanted = ((hidden_of(kind, self._form), axis) for kind, axis in uses.indices)
+    def _hidden(self, function: Function) -> list[tuple[str, int]]:
+        indices = list(self._uses[function.name].indices)
+        if function.name in self._reporting:  # Records say which thread it was.
+            indices += [(IndexKind.GLOBAL_ID, axis) for axis in range(self._ndim)]
+        wanted = ((hidden_of(kind, self._form), axis) for kind, axis in indices)
         return list(dict.fromkeys((kind, axis) for kind, axis in wanted if kind is not None))
 
     def signature(self, instance: Instance, scope: Scope) -> str:
@@ -128,8 +135,11 @@ class FunctionTable:
             }
             array = ArrayCode(param.type.element, kind, pointer, strides, shape)
             scope.arrays[Root(RootKind.PARAM, param.name)] = array
-        for kind_of, axis in self._hidden(uses):
+        for kind_of, axis in self._hidden(function):
             scope.indices[kind_of, axis] = integer_parameter(f"{kind_of}{axis}")
+        if function.name in self._reporting:
+            scope.diagnostics.append(scope.names.fresh("diagnostics"))
+            listed.append(f"{self._types.pointer(u64, RootKind.PARAM, is_written=True)}{scope.diagnostics[-1]}")
         result = "void" if not function.results else self._types.value(function.results[0])
         if len(function.results) > 1:
             result = self.results_type(function)

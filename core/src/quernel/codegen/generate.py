@@ -122,6 +122,7 @@ class _Generator:
             helpers=self._helpers,
             operators=self._operators,
             expressions=expressions,
+            indices=self._indices,
             callees=CalleeTable(self._functions.function, self._functions.results_type, self._functions.invocation),
         )
 

@@ -264,6 +264,26 @@ class Helpers:
             lambda name: f"{self._head('bool', name, (dtype, 'x'))}{{\n    return x != x;\n}}\n",
         )
 
+    def double_bits(self) -> str:
+        """The bits of an f32 as an f64, for devices without f64 too."""
+        return self.define("f64_bits_of_f32", self._double_bits)
+
+    def _double_bits(self, name: str) -> str:
+        wide, bits_type = self._type(u64), self._type(u32)
+        zeros = f"{self._dialect.clz[32].format('magnitude')} - 8"
+        return f"""{self._head(u64, name, (f32, "x"))}{{
+    const {bits_type} bits = {self._bits(u32, "x")};
+    const {bits_type} magnitude = bits & 0x7fffffffu;
+    const {bits_type} zeros = magnitude == 0 ? 0 : {zeros};
+    const {wide} sign = ({wide})(bits >> 31) << 63;
+    const {wide} digits = ({wide})((magnitude << zeros) & 0x7fffffu) << 29;
+    const {wide} small = magnitude == 0 ? 0 : digits | ({wide})(897 - zeros) << 52;
+    const {wide} normal = (({wide})magnitude << 29) + (({wide})896 << 52);
+    const {wide} special = (({wide})magnitude << 29) | (({wide})0x7ff << 52);
+    return sign | (magnitude < 0x800000u ? small : magnitude < 0x7f800000u ? normal : special);
+}}
+"""
+
     # --- conversions --------------------------------------------------------------------------------------------------
 
     def saturated(self, source: DType, target: DType) -> str:

@@ -53,6 +53,11 @@ class Indices:
             return integer_literal(self._dialect, self._block[axis], i64)
         return self._builtin(kind, axis)
 
+    @property
+    def ndim(self) -> int:
+        """Rank of the launch."""
+        return len(self._block)
+
     def position(self, axis: int) -> Code:
         """The place of the thread among all threads of the launch, from 0."""
         if IndexKind.GLOBAL_ID in self._dialect.indices:

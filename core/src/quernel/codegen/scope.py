@@ -40,6 +40,7 @@ class Scope:
         locals: the user's locals.
         scalars: scalar parameters.
         arrays: parameters and allocations.
+        diagnostics: the launch's diagnostics buffer, where the function reports anything; the last of a list.
         indices: extents, starts and grid dimensions of the launch that the function receives, by kind and axis.
     """
 
@@ -48,3 +49,4 @@ class Scope:
     scalars: dict[str, Code] = attrs.field(factory=dict)
     arrays: dict[Root, ArrayCode] = attrs.field(factory=dict)
     indices: dict[tuple[str, int], Code] = attrs.field(factory=dict)
+    diagnostics: list[str] = attrs.field(factory=list)

@@ -12,8 +12,10 @@ from quernel.codegen.declarations import declarations
 from quernel.codegen.dialect import Dialect
 from quernel.codegen.expressions import Expressions, scalar
 from quernel.codegen.helpers import Helpers
+from quernel.codegen.indices import Indices
 from quernel.codegen.literals import integer_literal
 from quernel.codegen.operators import Operators
+from quernel.codegen.reports import Reports
 from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.text import Binding, Code, Lines, call, infix, primary, unary
 from quernel.codegen.types import Types
@@ -33,6 +35,7 @@ from quernel.ir.nodes import (
     For,
     Function,
     If,
+    IndexKind,
     Kernel,
     Loop,
     Param,
@@ -82,6 +85,7 @@ class BodyWriter:
         helpers: Helpers,
         operators: Operators,
         expressions: Expressions,
+        indices: Indices,
         callees: CalleeTable,
     ) -> None:
         self._owner = owner
@@ -92,7 +96,9 @@ class BodyWriter:
         self._helpers = helpers
         self._operators = operators
         self._expressions = expressions
+        self._indices = indices
         self._callees = callees
+        self._reports = Reports(dialect, helpers)
         self._atomics = Atomics(dialect, helpers, types, operators)
         self._variables = {variable.name: variable.type for variable in owner.locals}
         self._declared = declarations(owner.body, owner.locals)
@@ -150,8 +156,16 @@ class BodyWriter:
                 self._return(stmt)
             case Alloc():
                 pass  # Declared at the top.
-            case Assert() | Print():
-                raise AssertionError(f"{type(stmt).__name__} was not refused")
+            case Assert():
+                self._lines.open(f"if ({unary('!', self._value(stmt.condition, stmt.loc))})", stmt.loc)
+                cells = self._cells(stmt)
+                invocation = self._reports.violation(self._scope.diagnostics[-1], stmt.site, self._global_id(), cells)
+                self._lines.add(invocation, stmt.loc)
+                self._lines.close()
+            case Print():
+                cells = self._cells(stmt)
+                invocation = self._reports.print(self._scope.diagnostics[-1], stmt.site, self._global_id(), cells)
+                self._lines.add(invocation, stmt.loc)
             case _:
                 assert_never(stmt)
 
@@ -202,7 +216,7 @@ class BodyWriter:
         c_type = self._types.value(i64)
         is_own = id(stmt) in self._declared.at
         by = stmt.step.value if isinstance(stmt.step, Const) else None
-        if by is not None and _never_overflows(by, stmt.stop):
+        if isinstance(by, int) and _never_overflows(by, stmt.stop):
             stop = self._fixed(stop, stmt.stop, stmt)
             counter = variable if is_own else self._scope.names.fresh(f"{variable}_next")
             limit = infix(Binding.RELATION, "<" if by > 0 else ">", primary(counter), stop)
@@ -310,6 +324,16 @@ class BodyWriter:
         if dtype.is_bool and stmt.op is not SubgroupOp.BALLOT:
             result = infix(Binding.EQUALITY, "!=", result, primary("0"))
         self._lines.add(f"{self._target(stmt, stmt.result)} = {result};", stmt.loc)
+
+    def _cells(self, stmt: Assert | Print) -> tuple[Code, ...]:
+        """The values of a record."""
+        return tuple(self._reports.cell(scalar(value.type), self._value(value, stmt.loc)) for value in stmt.values)
+
+    def _global_id(self) -> tuple[Code, ...]:
+        """Which thread of the launch it is, for a record."""
+        return tuple(
+            self._indices.value(IndexKind.GLOBAL_ID, axis, self._scope.indices) for axis in range(self._indices.ndim)
+        )
 
     # --- memory -------------------------------------------------------------------------------------------------------
 

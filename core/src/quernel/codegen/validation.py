@@ -51,7 +51,7 @@ def validate_kernel(module: Module, dialect: Dialect, target: TargetInfo) -> Non
     """
     kernel = module.kernel
     validate_block(kernel.block, target, kernel.loc)
-    if kernel.options.checked:
+    if kernel.options.checked and not target.capabilities.checked:
         raise _refusal("checked launches", kernel.loc, target, "launch without checked=True, or with interpret=True")
     owners: tuple[Kernel | Function, ...] = (kernel, *module.functions)
     for owner in owners:
@@ -168,9 +168,11 @@ def _missing_statement(stmt: Stmt, dialect: Dialect, target: TargetInfo) -> Iter
             elif stmt.operands[0].type not in dialect.subgroup_types:
                 yield f"subgroup.{stmt.op.value} of {stmt.operands[0].type}", stmt.loc, "convert the value first"
         case Assert():
-            yield "assertions", stmt.loc, _WITHOUT
+            if not can.checked:
+                yield "assertions", stmt.loc, _WITHOUT
         case Print():
-            yield "print", stmt.loc, _WITHOUT
+            if not can.checked:
+                yield "print", stmt.loc, _WITHOUT
         case Alloc():
             yield from _missing_type(stmt.element, target, stmt.loc, is_memory=True)
         case Assign() | Store() | Call() | If() | For() | Loop() | Break() | Continue() | Return():

@@ -436,20 +436,19 @@ def _segments(regions: Iterable[Region]) -> Iterator[Segment]:
                 assert_never(region)
 
 
-def _control_reads(regions: Iterable[Region]) -> Iterator[str]:
-    """Locals that block-wide control reads or sets."""
+def _control(regions: Iterable[Region]) -> Iterator[Expr]:
+    """The expressions that block-wide control reads, and the locals that it sets."""
     for region in regions:
         match region:
             case BlockIf():
-                yield from _locals_of(region.condition)
-                yield from _control_reads((*region.then, *region.otherwise))
+                yield region.condition
+                yield from _control((*region.then, *region.otherwise))
             case BlockFor():
-                yield region.variable
-                for expr in (region.start, region.stop, region.step):
-                    yield from _locals_of(expr)
-                yield from _control_reads(region.body)
+                yield Local(name=region.variable, type=i64)
+                yield from (region.start, region.stop, region.step)
+                yield from _control(region.body)
             case BlockLoop():
-                yield from _control_reads(region.body)
+                yield from _control(region.body)
             case Segment() | BlockBreak() | BlockContinue() | BlockReturn():
                 pass
             case _:
@@ -514,14 +513,16 @@ def _with_liveness(
         for name in _private_arrays(part.body):
             uses[name] = uses.get(name, 0) + 1
     in_loops = {name for part in _looped(regions) for name in _private_arrays(part.body)}
-    control = set(_control_reads(regions))
+    control_nodes = [node for expr in _control(regions) for node in walk_expressions(expr)]
+    control = {node.name for node in control_nodes if isinstance(node, Local)}
+    in_control = {node.place.root.name for node in control_nodes if isinstance(node, Load)}
     agreed = {*agreed, *(name for name, level in uniformity.locals.items() if level <= Level.BLOCK)}
     single = len(list(_segments(regions))) == 1 and not in_loops and not control
     live = set() if single else exposed | control
     kernel = module.kernel
     allocs = [stmt for stmt in kernel.body if isinstance(stmt, Alloc)]
     private = [alloc for alloc in allocs if alloc.space is Space.PRIVATE]
-    outlives = {alloc.name for alloc in private if uses.get(alloc.name, 0) > 1 or alloc.name in in_loops}
+    outlives = {alloc.name for alloc in private if uses.get(alloc.name, 0) > 1 or alloc.name in in_loops | in_control}
     return SegmentedKernel(
         module=module,
         regions=tuple(_with_cells(region, live) for region in regions),

@@ -5,7 +5,7 @@ also a pytest plugin, which gives the fixture `quernel_device` to any suite; `qu
 A test that a backend does not claim by its `Capabilities` is skipped, with what it would need. One that a backend knows
 to fail is listed in `Backend.known_gaps`, must fail, and is named in the table at the end.
 
-It needs pytest and hypothesis: `pip install "quernel[testing]"`.
+It needs pytest, hypothesis and mpmath: `pip install "quernel[testing]"`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,36 @@
+"""`python -m quernel.testing.fuzz`: random kernels, interpreter against a backend, in parallel processes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+from pathlib import Path
+
+from quernel.testing.fuzz.running import fuzz, work
+
+
+def main() -> int:
+    """Reads the command line and runs; the exit status is 0 if no kernel failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m quernel.testing.fuzz",
+        description="Random kernels, the reference interpreter against a backend. Failures are shrunk and kept.",
+    )
+    parser.add_argument("--examples", type=int, default=10_000, help="kernels in all (10000)")
+    parser.add_argument("--backend", default="cpu", help="the backend under test (cpu)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (one per core)")
+    parser.add_argument("--seed", type=int, default=None, help="of the first process; random if left out")
+    parser.add_argument(
+        "--keep", type=Path, default=Path("tests/fuzz/found"), help="folder for kernels that fail (tests/fuzz/found)"
+    )
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    seed = random.randrange(1 << 30) if options.seed is None else options.seed
+    if options.worker:
+        return work(options.backend, options.examples, seed, options.keep)
+    return fuzz(options.backend, options.examples, options.workers, seed, options.keep)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""Random kernels of exact operations: control flow, device functions, shared memory, barriers, atomics."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from hypothesis import strategies as st
+
+import quernel as qn
+from quernel.testing.fuzz.expressions import COMPUTED, FLOATS, NUMBERS, WIDE, ExpressionWriter, Scope
+from quernel.testing.fuzz.programs import VIEWS, Program
+
+__all__ = ["PROLOGUE", "exact_programs"]
+
+PROLOGUE: Final = """\
+@qn.func
+def mixed(x, y):
+    if x < y:
+        return y - x
+    return x + y * 3
+
+
+@qn.func
+def stepped(x, y):
+    total = x
+    for k in range(3):
+        if total > y:
+            break
+        total = total + y
+    return total
+
+
+@qn.kernel
+"""
+_ATOMICS: Final = ("add", "sub", "min", "max", "and_", "or_", "xor")
+
+
+class KernelWriter(ExpressionWriter):
+    """Writes one random kernel. In a kernel of blocks no thread returns early, so that all meet at every barrier."""
+
+    def __init__(self, draw: Any, arrays: dict[str, Any], length: int, *, block: int, has_blocks: bool) -> None:
+        super().__init__(draw, arrays, length)
+        self.lines: list[str] = []
+        self.block_size = block
+        self.has_blocks = has_blocks
+
+    def write(self, indent: int, text: str) -> None:
+        """Adds a line."""
+        self.lines.append("    " * indent + text)
+
+    def block(self, indent: int, scope: Scope, depth: int, *, in_loop: bool) -> None:
+        """One to three statements."""
+        for _ in range(self.pick(1, 2, 3)):
+            self.statement(indent, scope, depth, in_loop=in_loop)
+
+    def statement(self, indent: int, scope: Scope, depth: int, *, in_loop: bool) -> None:
+        """One statement; locals that it surely assigns join the scope."""
+        forms = ["assign", "assign", "reassign", "store", "unpack", "atomic"]
+        if depth > 0:
+            forms += ["if", "for", "while", "accumulate", "unroll"]
+        if in_loop:
+            forms += ["leave"] * 4
+        form = self.pick(*forms)
+        if form == "reassign" and not scope.locals:
+            form = "assign"
+        match form:
+            case "assign":
+                self._assign(indent, scope)
+            case "reassign":
+                self._reassign(indent, scope)
+            case "unpack":
+                self._unpack(indent, scope)
+            case "store":
+                self._store(indent, scope)
+            case "atomic":
+                self._atomic(indent, scope)
+            case "leave":
+                self.write(indent, f"if {self.condition(scope, 2)}:")
+                self.write(indent + 1, self.pick("break", "continue", *(() if self.has_blocks else ("return",))))
+            case "if":
+                self._branch(indent, scope, depth, in_loop=in_loop)
+            case "while":
+                self._while(indent, scope, depth)
+            case "for":
+                self._for(indent, scope, depth)
+            case "unroll":
+                self._unrolled(indent, scope)
+            case _:
+                self._accumulation(indent, scope)
+
+    def _assign(self, indent: int, scope: Scope) -> None:
+        dtype = self.pick(*NUMBERS, qn.bool)
+        name = f"v{next(self.names)}"
+        self.write(indent, f"{name} = {self.of(dtype, scope, 2)}")
+        scope.locals.append((name, dtype))
+
+    def _unpack(self, indent: int, scope: Scope) -> None:
+        pairs = [(f"v{next(self.names)}", self.pick(*NUMBERS)) for _ in range(2)]
+        values = [self.of(dtype, scope, 2) for _, dtype in pairs]
+        self.write(indent, f"{pairs[0][0]}, {pairs[1][0]} = {', '.join(values)}")
+        scope.locals += pairs
+
+    def _reassign(self, indent: int, scope: Scope) -> None:
+        name, dtype = self.pick(*scope.locals)
+        if dtype in COMPUTED and self.draw(st.booleans()):
+            self.write(indent, f"{name} {self.pick('+', '-', '*', '//', '%')}= {self.operand(dtype, scope, 2)}")
+        else:
+            self.write(indent, f"{name} = {self.of(dtype, scope, 2)}")
+
+    def _store(self, indent: int, scope: Scope) -> None:
+        name = self.pick("out0", "out1")
+        self.write(indent, f"{name}[i] = {self.of(self.arrays[name], scope, 2)}")
+
+    def _atomic(self, indent: int, scope: Scope) -> None:
+        """One kind of update of the cells, chosen once, so that the order of threads does not show."""
+        index = f"{self.of(qn.i64, scope, 1)} % {self.length}"
+        value = self.of(self.arrays["cells"], scope, 2)
+        self.write(indent, f"qn.atomic.{self.operation}(cells, {index}, {value})")
+
+    def _branch(self, indent: int, scope: Scope, depth: int, *, in_loop: bool) -> None:
+        self.write(indent, f"if {self.condition(scope, 2)}:")
+        self.block(indent + 1, scope.copy(), depth - 1, in_loop=in_loop)
+        if self.draw(st.booleans()):
+            self.write(indent, f"elif {self.condition(scope, 2)}:")
+            self.block(indent + 1, scope.copy(), depth - 1, in_loop=in_loop)
+        if self.draw(st.booleans()):
+            self.write(indent, "else:")
+            self.block(indent + 1, scope.copy(), depth - 1, in_loop=in_loop)
+
+    def _while(self, indent: int, scope: Scope, depth: int) -> None:
+        counter = f"w{next(self.names)}"
+        self.write(indent, f"{counter} = qn.i64({self.pick(2, 4)})")
+        self.write(indent, f"while {counter} > 0 and {self.condition(scope, 2)}:")
+        self.write(indent + 1, f"{counter} -= 1")
+        inner = scope.copy()
+        inner.counters.append(counter)
+        self.block(indent + 1, inner, depth - 1, in_loop=True)
+        self._otherwise(indent, scope)
+
+    def _for(self, indent: int, scope: Scope, depth: int) -> None:
+        counter = f"j{next(self.names)}"
+        bounds = self.pick("3", "2, 9, 3", "4, -3, -2", "i % 4", "i % 3, 5")
+        self.write(indent, f"for {counter} in range({bounds}):")
+        inner = scope.copy()
+        inner.counters.append(counter)
+        self.block(indent + 1, inner, depth - 1, in_loop=True)
+        self._otherwise(indent, scope)
+
+    def _otherwise(self, indent: int, scope: Scope) -> None:
+        """Perhaps the `else` of the loop above."""
+        if self.pick(0, 1, 2, 3) == 0:
+            self.write(indent, "else:")
+            self.block(indent + 1, scope.copy(), 0, in_loop=False)
+
+    def _unrolled(self, indent: int, scope: Scope) -> None:
+        """A private array filled by an unrolled loop; its elements may be read afterwards."""
+        name, counter, dtype = f"v{next(self.names)}", f"j{next(self.names)}", self.pick(*COMPUTED)
+        self.write(indent, f"{name} = {self.of(dtype, scope, 1)}")
+        self.write(indent, f"for {counter} in qn.unroll(range({self.pick('3', '1, 7, 2')})):")
+        inner = scope.copy()
+        inner.counters.append(counter)
+        inner.locals.append((name, dtype))
+        self.write(indent + 1, f"{name} = {self.of(dtype, inner, 2)}")
+        scope.locals.append((name, dtype))
+
+    def _accumulation(self, indent: int, scope: Scope) -> None:
+        name, counter, dtype = f"v{next(self.names)}", f"j{next(self.names)}", self.pick(*COMPUTED)
+        self.write(indent, f"{name} = {'0.0' if dtype in FLOATS else '0'}")
+        self.write(indent, f"for {counter} in range(4):")
+        inner = scope.copy()
+        inner.counters.append(counter)
+        self.write(indent + 1, f"{name} += {self.of(dtype, inner, 2)}")
+        scope.locals.append((name, dtype))
+
+    # --- the whole kernel ---------------------------------------------------------------------------------------------
+
+    def kernel(self) -> None:
+        """The kernel `k`, from its first line to its last."""
+        self.operation = self.pick(*_ATOMICS)
+        self.write(0, f"def k({', '.join(self.arrays)}, count: int, ratio: float):")
+        self.write(1, "i = qn.global_id()")
+        scope = Scope([], ["i"])
+        if self.pick(0, 1, 2) == 0:
+            self._private(scope)
+        if self.has_blocks:
+            self._together(scope)
+        else:
+            self.block(1, scope, 2, in_loop=False)
+        for name in ("out0", "out1"):
+            self.write(1, f"{name}[i] = {self.of(self.arrays[name], scope, 3)}")
+
+    def _private(self, scope: Scope) -> None:
+        """An array of the thread's own, filled in a loop."""
+        name, counter, dtype = f"own{next(self.names)}", f"j{next(self.names)}", self.pick(*NUMBERS)
+        self.write(1, f"{name} = qn.private(5, qn.{dtype.name})")
+        self.write(1, f"for {counter} in range(5):")
+        inner = scope.copy()
+        inner.counters.append(counter)
+        self.write(2, f"{name}[{counter}] = {self.of(dtype, inner, 2)}")
+        scope.readable.append((name, dtype, 5))
+
+    def _together(self, scope: Scope) -> None:
+        """Phases between barriers: each thread writes its own cell of a tile, and later reads any."""
+        self.write(1, "t = qn.local_id()")
+        scope.counters.append("t")
+        tiles = [(f"tile{n}", self.pick(*NUMBERS, qn.bool)) for n in range(self.pick(1, 2))]
+        for name, dtype in tiles:
+            self.write(1, f"{name} = qn.shared({self.block_size}, qn.{dtype.name})")
+        for name, dtype in tiles:
+            self.write(1, f"{name}[t] = {self.of(dtype, scope, 2)}")
+        for _ in range(self.pick(1, 2)):
+            self._phase(1, scope, tiles, is_nested=False)
+
+    def _phase(self, indent: int, scope: Scope, tiles: list[tuple[str, Any]], *, is_nested: bool) -> None:
+        form = self.pick("plain", "plain", "for", "if") if not is_nested else "plain"
+        if form == "for":
+            counter = f"r{next(self.names)}"
+            self.write(indent, f"for {counter} in range({self.pick('2', '3', 'count % 3')}):")
+            inner = scope.copy()
+            inner.counters.append(counter)
+            self._phase(indent + 1, inner, tiles, is_nested=True)
+        elif form == "if":
+            self.write(indent, f"if count {self.pick('>', '<', '!=')} {self.pick('50', '3', 'qn.block_id() * 40')}:")
+            self._phase(indent + 1, scope.copy(), tiles, is_nested=True)
+        else:
+            self.write(indent, "qn.barrier()")
+            reading = scope.copy()
+            reading.readable += [(name, dtype, self.block_size) for name, dtype in tiles]
+            self.block(indent, reading, 1, in_loop=False)
+            name, dtype = f"v{next(self.names)}", tiles[0][1]
+            self.write(indent, f"{name} = {self.of(dtype, reading, 2)}")
+            self.write(indent, "qn.barrier()")
+            scope.locals += [pair for pair in (*reading.locals, (name, dtype)) if pair not in scope.locals]
+            self.write(indent, f"{tiles[0][0]}[t] = {name}")
+
+
+@st.composite
+def exact_programs(draw: Any) -> Program:
+    """A random program of exact operations."""
+    has_blocks = draw(st.integers(0, 2)) == 0
+    if has_blocks:
+        block, grid = draw(st.sampled_from((1, 4, 7, 16))), draw(st.integers(1, 3))
+        length = block * grid
+    else:
+        length, block, grid = draw(st.integers(1, 24)), draw(st.sampled_from((1, 4, 16, 256))), 0
+    arrays = {name: draw(st.sampled_from((qn.bool, *NUMBERS))) for name in ("a", "b", "c")}
+    arrays |= {name: draw(st.sampled_from((qn.bool, *NUMBERS))) for name in ("out0", "out1")}
+    arrays["cells"] = draw(st.sampled_from(WIDE))
+    writer = KernelWriter(draw, arrays, length, block=block, has_blocks=has_blocks)
+    writer.kernel()
+    views = [draw(st.sampled_from(tuple(VIEWS))) for _ in arrays]
+    described = tuple((name, dtype.name, view) for (name, dtype), view in zip(arrays.items(), views, strict=True))
+    text = PROLOGUE + "\n".join(writer.lines) + "\n"
+    seed = draw(st.integers(0, np.iinfo(np.uint32).max))
+    return Program(text, described, length, block, grid, draw(st.booleans()), int(seed))

@@ -1,0 +1,227 @@
+"""Random expressions of a wanted type, as text."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+from hypothesis import strategies as st
+
+import quernel as qn
+
+__all__ = ["COMPUTED", "FLOATS", "NUMBERS", "SMALL", "WIDE", "ExpressionWriter", "Scope"]
+
+SMALL: Final[tuple[Any, ...]] = (qn.i8, qn.i16, qn.u8, qn.u16)
+WIDE: Final[tuple[Any, ...]] = (qn.i32, qn.i64, qn.u32, qn.u64)
+FLOATS: Final[tuple[Any, ...]] = (qn.f32, qn.f64, qn.f16, qn.bf16)
+NUMBERS: Final = (*SMALL, *WIDE, *FLOATS)
+COMPUTED: Final = (*WIDE, *FLOATS)
+"""Types in which arithmetic computes; the small ones are loaded, cast and stored."""
+
+_SMALL_INTEGERS = (0, 1, -1, 2, 3, 5, 7, 8, 31, 32, 63, 100, 127, 255, -128, 32767)
+_INTEGERS: Final = (*_SMALL_INTEGERS, 2**31 - 1, -(2**31), 2**32 - 1, 2**62)
+_REALS = ("0.0", "-0.0", "1.0", "0.5", "-2.5", "0.1", "3.0", "1e10", "-1e-8", "1e300", "math.inf", "math.nan")
+_NARROWER: Final[dict[Any, tuple[Any, ...]]] = {
+    qn.i32: SMALL,
+    qn.i64: (*SMALL, qn.i32, qn.u32),
+    qn.u32: (qn.u32,),
+    qn.u64: (qn.u32, qn.u8, qn.u16),
+    qn.f16: (*SMALL, *WIDE),
+    qn.bf16: (*SMALL, *WIDE),
+    qn.f32: (*SMALL, *WIDE, qn.f16, qn.bf16),
+    qn.f64: (*SMALL, *WIDE, qn.f32, qn.f16, qn.bf16),
+}
+"""Types whose values leave an operation with the type that they meet."""
+
+
+@attrs.define
+class Scope:
+    """What a statement may use.
+
+    Attributes:
+        locals: assigned locals, each with its type.
+        counters: range variables and the thread's index: i64, never assigned.
+        readable: arrays other than parameters whose every element may be read now, with element type and length.
+    """
+
+    locals: list[tuple[str, Any]]
+    counters: list[str]
+    readable: list[tuple[str, Any, int]] = attrs.field(factory=list)
+
+    def copy(self) -> Scope:
+        """The same, to add to."""
+        return Scope(list(self.locals), list(self.counters), list(self.readable))
+
+
+class ExpressionWriter:
+    """Writes random expressions, each of exactly the type that is asked for."""
+
+    def __init__(self, draw: Callable[[Any], Any], arrays: dict[str, Any], length: int) -> None:
+        self.draw = draw
+        self.arrays = arrays
+        self.elements = {name: dtype for name, dtype in arrays.items() if name != "cells"}
+        self.length = length
+        self.names = itertools.count()
+
+    def pick(self, *choices: Any) -> Any:
+        """One of the choices."""
+        return choices[self.draw(st.integers(0, len(choices) - 1))]
+
+    def of(self, dtype: Any, scope: Scope, depth: int) -> str:
+        """An expression of exactly this type."""
+        if depth <= 0:
+            return self.leaf(dtype, scope)
+        if dtype is qn.bool:
+            return self.condition(scope, depth)
+        forms: list[Callable[[Any, Scope, int], str]] = [self._leaf, self._cast, self._choice]
+        if dtype in COMPUTED:
+            forms += [self._arithmetic] * 3 + [self._extremum, self._negated, self._called, self._of_tuple]
+        if dtype in WIDE:
+            forms += [self._shift, self._bits]
+        if dtype in FLOATS:
+            forms += [self._function, self._fused]
+        return str(self.pick(*forms)(dtype, scope, depth - 1))
+
+    def leaf(self, dtype: Any, scope: Scope) -> str:
+        """A local, an element, a counter, or a value made of whatever there is."""
+        named = [name for name, type_ in scope.locals if type_ is dtype]
+        named += scope.counters if dtype is qn.i64 else []
+        elements = [name for name, type_ in self.elements.items() if type_ is dtype]
+        within = [(name, length) for name, type_, length in scope.readable if type_ is dtype]
+        number = self.pick(*range(len(named) + len(elements) + len(within) + 1))
+        if number < len(named):
+            return str(named[-1 - number])
+        number -= len(named)
+        if number < len(elements):
+            return self.element(elements[number], scope)
+        number -= len(elements)
+        if number < len(within):
+            name, within_length = within[number]
+            return self._anywhere(name, within_length, scope)
+        return self._made(dtype, scope)
+
+    def element(self, name: str, scope: Scope) -> str:
+        """An element of a parameter; of those that are written, this thread's own."""
+        if name.startswith("out") or self.pick(0, 1):
+            return f"{name}[i]"
+        counter = self.pick(*scope.counters)
+        return f"{name}[{self.pick(f'({counter} * 3 + 1) % {self.length}', f'({counter} - 5) % {self.length}')}]"
+
+    def operand(self, dtype: Any, scope: Scope, depth: int) -> str:
+        """A side that leaves an operation in `dtype`: of that type, a literal, or of a narrower type."""
+        kind = self.pick("same", "same", "literal", "narrower")
+        if kind == "literal":
+            if dtype in FLOATS:
+                return str(self.pick("0.5", "2", "3.0", "(-1.25)", "1e-3", "7", "ratio", "count"))
+            return str(self.pick("count", f"({self._literal(dtype)})", f"({self._literal(dtype)})"))
+        if kind == "narrower":
+            return self.of(self.pick(*_NARROWER[dtype]), scope, depth)
+        return self.of(dtype, scope, depth)
+
+    def condition(self, scope: Scope, depth: int) -> str:
+        """An expression of bool."""
+        form = self.pick("compare", "compare", "chain", "and", "or", "not", "leaf", "isnan")
+        compare = functools.partial(self.pick, "<", "<=", ">", ">=", "==", "!=")
+        if form == "leaf" or depth <= 0:
+            return self.leaf(qn.bool, scope)
+        if form == "not":
+            return f"(not {self.condition(scope, depth - 1)})"
+        if form in ("and", "or"):
+            return f"({self.condition(scope, depth - 1)} {form} {self.condition(scope, depth - 1)})"
+        if form == "isnan":
+            return f"math.{self.pick('isnan', 'isinf', 'isfinite')}({self.of(self.pick(*FLOATS), scope, depth - 1)})"
+        left, right = (self.of(self.pick(*NUMBERS), scope, depth - 1) for _ in range(2))
+        if form == "chain":
+            return f"({left} {compare()} {right} {compare()} {self.of(self.pick(*NUMBERS), scope, depth - 1)})"
+        return f"({left} {compare()} {self.pick(right, '3', '0.5', '(-1)')})"
+
+    # --- the forms ----------------------------------------------------------------------------------------------------
+
+    def _leaf(self, dtype: Any, scope: Scope, depth: int) -> str:
+        return self.leaf(dtype, scope)
+
+    def _anywhere(self, name: str, length: int, scope: Scope) -> str:
+        counter = self.pick(*scope.counters)
+        return f"{name}[{self.pick(f'{counter} % {length}', f'({counter} * 5 + 2) % {length}', '0')}]"
+
+    def _made(self, dtype: Any, scope: Scope) -> str:
+        """A value of a type of which nothing may be at hand: a literal, or a cast of whatever there is."""
+        others = [name for name, type_ in self.elements.items() if type_ is not qn.bool]
+        if dtype is qn.bool:
+            left = self.element(self.pick(*others), scope) if others else "i"
+            return f"({left} > {self.pick('0', '1', '-3')})"
+        if not others or self.pick(*range(4)) == 0:
+            return f"qn.{dtype.name}({self._literal(dtype)})"
+        return f"qn.{dtype.name}({self.element(self.pick(*others), scope)})"
+
+    def _literal(self, dtype: Any) -> str:
+        if dtype in FLOATS:
+            return str(self.pick(*_REALS))
+        return str(self.pick(*[value for value in _INTEGERS if dtype.min <= value <= dtype.max]))
+
+    def _arithmetic(self, dtype: Any, scope: Scope, depth: int) -> str:
+        operators = ("+", "-", "*", "/", "//", "%") if dtype in FLOATS else ("+", "-", "*", "//", "%")
+        sides = [self.of(dtype, scope, depth), self.operand(dtype, scope, depth)]
+        if self.draw(st.booleans()):
+            sides.reverse()
+        return f"({sides[0]} {self.pick(*operators)} {sides[1]})"
+
+    def _bits(self, dtype: Any, scope: Scope, depth: int) -> str:
+        form = self.pick("& | ^", "~", "count", "**", "bitcast")
+        x = self.of(dtype, scope, depth)
+        if form == "~":
+            return f"(~{x})"
+        if form == "count":
+            return f"qn.{dtype.name}(qn.{self.pick('popcount', 'clz', 'ctz')}({x}))"
+        if form == "**":
+            return f"({x} ** {self.pick('2', '3', '5')})"
+        if form == "bitcast":
+            other = self.pick(*(type_ for type_ in WIDE if type_.bits == dtype.bits))
+            return f"qn.bitcast({self.of(other, scope, depth)}, qn.{dtype.name})"
+        return f"({x} {self.pick('&', '|', '^')} {self.of(dtype, scope, depth)})"
+
+    def _shift(self, dtype: Any, scope: Scope, depth: int) -> str:
+        count = self.pick("1", "7", "40", "(-3)", "")
+        count = count or self.of(self.pick(*SMALL, *WIDE), scope, depth)
+        return f"({self.of(dtype, scope, depth)} {self.pick('<<', '>>')} {count})"
+
+    def _extremum(self, dtype: Any, scope: Scope, depth: int) -> str:
+        a, b = self.of(dtype, scope, depth), self.of(dtype, scope, depth)
+        if self.pick(0, 1, 2) == 0:
+            return f"qn.clamp({a}, {b}, {self.of(dtype, scope, 0)})"
+        return f"{self.pick('min', 'max')}({a}, {b})"
+
+    def _negated(self, dtype: Any, scope: Scope, depth: int) -> str:
+        return f"{self.pick('abs', '-', '+')}({self.of(dtype, scope, depth)})"
+
+    def _cast(self, dtype: Any, scope: Scope, depth: int) -> str:
+        source = self.pick(qn.bool, *NUMBERS)
+        inner = self.of(source, scope, depth)
+        if dtype is qn.i64 and source in FLOATS:
+            return f"{self.pick('int', 'qn.i64', 'round', 'math.floor', 'math.ceil', 'math.trunc')}({inner})"
+        return f"qn.{dtype.name}({inner})"
+
+    def _choice(self, dtype: Any, scope: Scope, depth: int) -> str:
+        then, otherwise = self.of(dtype, scope, depth), self.of(dtype, scope, depth)
+        return f"({then} if {self.condition(scope, depth)} else {otherwise})"
+
+    def _function(self, dtype: Any, scope: Scope, depth: int) -> str:
+        if self.pick(0, 1, 2) == 0:
+            return f"math.copysign({self.of(dtype, scope, depth)}, {self.of(dtype, scope, depth)})"
+        name = self.pick("math.sqrt", "qn.floor", "qn.ceil", "qn.trunc", "qn.rint")
+        return f"{name}({self.of(dtype, scope, depth)})"
+
+    def _fused(self, dtype: Any, scope: Scope, depth: int) -> str:
+        return f"qn.fma({', '.join(self.of(dtype, scope, depth) for _ in range(3))})"
+
+    def _called(self, dtype: Any, scope: Scope, depth: int) -> str:
+        return f"{self.pick('mixed', 'stepped')}({self.of(dtype, scope, depth)}, {self.of(dtype, scope, depth)})"
+
+    def _of_tuple(self, dtype: Any, scope: Scope, depth: int) -> str:
+        a, b = self.of(dtype, scope, depth), self.of(dtype, scope, depth)
+        if dtype in WIDE:
+            return self.pick(f"({a}, {b})[1]", f"divmod({a}, {b})[0]", f"divmod({a}, {b})[1]")  # type: ignore[no-any-return]  # one of the texts
+        return f"({a}, {b})[{self.pick('0', '-1')}]"

@@ -1,0 +1,141 @@
+"""Long runs: many random kernels in parallel processes, whose failures are shrunk and kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from quernel.testing.fuzz.programs import Program
+
+__all__ = ["Outcome", "check_exact", "check_inexact", "fuzz", "search", "work"]
+
+_REPORT_EVERY_S: Final = 10.0
+
+
+@attrs.frozen
+class Outcome:
+    """What a search found.
+
+    Attributes:
+        examples: kernels that ran.
+        failure: what went wrong with the smallest kernel that fails, or an empty string.
+        kept: where that kernel is kept, if one failed.
+    """
+
+    examples: int
+    failure: str = ""
+    kept: Path | None = None
+
+
+def check_exact(program: Program, backend: str) -> None:
+    """Holds an exact program against the interpreter.
+
+    Raises:
+        AssertionError: a result differs.
+    """
+    difference = program.difference(backend)
+    assert not difference, difference
+
+
+def check_inexact(program: Any, backend: str) -> None:
+    """Holds an inexact program against its bound, on the backend and in the interpreter.
+
+    Raises:
+        AssertionError: a value is too far from the exact one.
+    """
+    for name in ("reference", backend):
+        difference = program.difference(name)
+        assert not difference, difference
+
+
+def search(
+    backend: str, examples: int, seed: int, keep: Path, progress: Callable[[int], None] = lambda _: None
+) -> Outcome:
+    """Runs random kernels in this process, three exact ones to one inexact, and keeps the smallest that fails."""
+    import hypothesis
+    from hypothesis import HealthCheck, Phase, strategies
+
+    from quernel.testing.fuzz.exact import exact_programs
+    from quernel.testing.fuzz.inexact import inexact_programs
+
+    ran = 0
+    last: list[tuple[Program, str]] = []
+
+    def one(program: Any) -> None:
+        nonlocal ran
+        ran += 1
+        try:
+            if isinstance(program, Program):
+                check_exact(program, backend)
+            else:
+                check_inexact(program, backend)
+        except Exception as error:
+            kernel = program if isinstance(program, Program) else program.program
+            last[:] = [(kernel, f"{type(error).__name__}: {error}")]
+            raise
+        progress(ran)
+
+    exact = exact_programs()
+    run = hypothesis.seed(seed)(
+        hypothesis.settings(
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate, Phase.shrink],
+        )(hypothesis.given(strategies.one_of(exact, exact, exact, inexact_programs()))(one))
+    )
+    try:
+        run()
+    except Exception as error:
+        if not last:
+            raise
+        kernel, failure = last[0]
+        return Outcome(ran, failure or str(error), kernel.save(keep, failure))
+    return Outcome(ran)
+
+
+def fuzz(backend: str, examples: int, workers: int, seed: int, keep: Path) -> int:
+    """Runs a search in each of several processes, and reports; the exit status, 0 if no kernel failed."""
+    share = -(-examples // workers)
+    start = time.monotonic()
+    environment = {**os.environ, "QUERNEL_NO_CACHE": "1", "QUERNEL_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "quernel.testing.fuzz", "--backend", backend, "--examples", str(share)]
+    processes = [
+        subprocess.Popen([*command, "--worker", "--seed", str(seed + number), "--keep", str(keep)], env=environment)
+        for number in range(workers)
+    ]
+    try:
+        statuses = [process.wait() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    seconds = time.monotonic() - start
+    failed = sum(status != 0 for status in statuses)
+    verdict = "no mismatch" if not failed else f"{failed} of {workers} searches failed; see {keep}"
+    print(f"{share * workers} random kernels, interpreter against {backend}, {seconds:.0f} s, seed {seed}: {verdict}")
+    return int(failed > 0)
+
+
+def work(backend: str, examples: int, seed: int, keep: Path) -> int:
+    """One search, with its progress and its failure on the terminal; the exit status."""
+    said = time.monotonic()
+
+    def progress(ran: int) -> None:
+        nonlocal said
+        if time.monotonic() - said > _REPORT_EVERY_S:
+            said = time.monotonic()
+            print(f"  seed {seed}: {ran} of {examples}", flush=True)
+
+    outcome = search(backend, examples, seed, keep, progress)
+    if outcome.failure:
+        print(f"seed {seed}: {outcome.failure}\n  kept as {outcome.kept}", flush=True)
+    return int(bool(outcome.failure))

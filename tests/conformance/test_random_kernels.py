@@ -1,0 +1,1 @@
+from quernel.testing.test_random_kernels import *  # noqa: F403
