@@ -345,7 +345,7 @@ def cuda_dialect(*, is_aligned: bool, block: tuple[int, ...], is_dynamic: bool) 
     return attrs.evolve(
         CUDA_CPP,
         features=features,
-        preamble=("extern __shared__ alignas(16) unsigned char qn_shared[];",),
+        preamble=("extern __shared__ __align__(16) unsigned char qn_shared[];",),
         shared="{type} *const {name} = ({type} *)(qn_shared + {offset})",
     )
 

@@ -27,6 +27,7 @@ from quernel.ir.nodes import (
     Local,
     LocalVariable,
     Math,
+    MathFunction,
     Module,
     Param,
     Place,
@@ -44,7 +45,29 @@ _BYTES_IN_FLIGHT: Final = 16
 _MAX_POINTS: Final = 4
 _MAX_NODES: Final = 96
 """Longer kernels compute more than they load; their points would only take each other's registers."""
-_NODES_OF_MATH: Final = 24
+_QUICK: Final = frozenset(
+    {
+        MathFunction.SQRT,
+        MathFunction.RSQRT,
+        MathFunction.FLOOR,
+        MathFunction.CEIL,
+        MathFunction.TRUNC,
+        MathFunction.RINT,
+        MathFunction.COPYSIGN,
+        MathFunction.ISNAN,
+        MathFunction.ISINF,
+        MathFunction.ISFINITE,
+        MathFunction.POPCOUNT,
+        MathFunction.CLZ,
+        MathFunction.CTZ,
+        MathFunction.EXP,
+        MathFunction.EXP2,
+        MathFunction.LOG,
+        MathFunction.LOG2,
+    }
+)
+"""Functions without a long way round for some operands; a kernel with another one is compute, not memory."""
+_NODES_OF_QUICK: Final = 16
 
 _NO_LANE: Final = 0
 _Moves = int | None
@@ -76,7 +99,7 @@ def points_per_thread(module: Module) -> int:
     for stmt in body:
         for expr in (stmt.value, *(stmt.place.indices if isinstance(stmt, Store) else ())):
             for node in walk_expressions(expr):
-                cost += _NODES_OF_MATH if isinstance(node, Math) else 1
+                cost += _cost(node)
                 if isinstance(node, Load):
                     size = _moving_bytes(node.place, lane, moves)
                     if size is None:
@@ -94,6 +117,12 @@ def points_per_thread(module: Module) -> int:
     if not largest or cost > _MAX_NODES:
         return 1
     return max(1, min(_MAX_POINTS, _BYTES_IN_FLIGHT // largest))
+
+
+def _cost(node: Expr) -> int:
+    if not isinstance(node, Math):
+        return 1
+    return _NODES_OF_QUICK if node.function in _QUICK else _MAX_NODES
 
 
 def several_points(kernel: Kernel, points: int) -> SeveralPoints:
