@@ -85,7 +85,7 @@ def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy that starts at a multiple of 4096 bytes, so that no side has to copy it."""
     raw = np.empty(array.nbytes + 4096, np.uint8)
     start = -raw.ctypes.data % 4096
-    made = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    made: np.ndarray[Any, Any] = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     made[...] = array
     return made
 

@@ -1,4 +1,4 @@
-"""Host time of one launch of three arrays and two scalars, beside peers, in turns. Prints µs: median (least .. greatest).
+"""Host time of one launch of three arrays and two scalars, beside peers, in turns. Prints µs: median and spread.
 
     python tests/benchmarks/cuda_launch.py [--rounds N]
 
@@ -41,7 +41,8 @@ extern "C" __global__ void combine(const float *a, const float *b, float *c, flo
 """
 
 FLOOR = """
-typedef int (*launch_t)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+typedef unsigned u;
+typedef int (*launch_t)(void *, u, u, u, u, u, u, u, void *, void **, void **);
 int floor_loop(launch_t launch, void *function, void *stream, void **arguments, int count)
 {
     int status = 0;

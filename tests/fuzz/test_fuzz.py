@@ -22,6 +22,7 @@ from quernel.testing.fuzz.running import search
 CONSTRUCTS = [
     "for ", "while ", "else:", "break", "continue", "return", "qn.shared", "qn.barrier", "qn.private", "qn.unroll",
     "qn.atomic.", "divmod(", "qn.fma(", "qn.bitcast(", "mixed(", " if ", " and ", "qn.f16(", "qn.bf16(", "math.sqrt(",
+    "qn.vec(", "qn.block.", "Pair(", "generic(", "swapped(",
 ]  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,9 +14,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def gpu() -> Iterator[Any]:
+def gpu() -> Any:
     try:
         device = qn.device("cuda")
     except qn.errors.QuernelError as error:
         pytest.skip(f"needs a CUDA device: {error.what}")
-    yield device
+    return device

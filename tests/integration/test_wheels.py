@@ -131,7 +131,9 @@ def test_wheels_carry_types_licence_and_build_id(wheels):
         package = "quernel_cpu" if "quernel_cpu" in wheel.name else "quernel"
         assert f"{package}/py.typed" in names
         assert f"{package}/_build_id.py" in names
-        assert any(name.endswith("licenses/LICENSE") for name in names)
+        (licence,) = [name for name in names if name.endswith("licenses/LICENSE")]
+        assert zipfile.ZipFile(wheel).read(licence) == (ROOT / "LICENSE").read_bytes()
+        assert b"TERMS AND CONDITIONS" in (ROOT / "LICENSE").read_bytes()
         assert not [name for name in names if name.startswith("tests")]
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.unit.lang.kernels import kernel_of, lowered, run, type_of_argument
 
 from quernel.dtypes import BY_NAME, SCALARS, DType, ScalarType, u64
+from quernel.errors import KernelTypeError
 from quernel.lang import promotion
 
 TYPES = st.sampled_from(
@@ -294,3 +295,119 @@ def test_expanding_twice_gives_equal_ir(body: list[str]) -> None:
     parameters = {"a": type_of_argument(np.zeros(7, np.int64)), "n": type_of_argument(1)}
 
     assert lowered(kernel, **parameters).module == lowered(kernel, **parameters).module
+
+
+# --- floats -----------------------------------------------------------------------------------------------------------
+
+FLOATS = [BY_NAME[name] for name in ("f16", "bf16", "f32", "f64")]
+FLOAT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
+
+
+def _floats(dtype: DType) -> st.SearchStrategy[float]:
+    width = 16 if dtype.name == "f16" else 64 if dtype.name == "f64" else 32
+    return st.floats(width=width).map(lambda value: float(dtype(value))) | st.sampled_from(
+        [0.0, -0.0, 1.0, float(dtype(1 / 3)), float(dtype(65504)), float(dtype(1e-8))]
+    )
+
+
+def _is_same(found: Any, expected: Any) -> bool:
+    return bool(found == expected and np.signbit(found) == np.signbit(expected)) or bool(
+        found != found and expected != expected
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_float_arithmetic_rounds_once_in_the_promoted_type(data: st.DataObject) -> None:
+    a, b = data.draw(st.sampled_from(FLOATS)), data.draw(st.sampled_from(FLOATS))
+    symbol = data.draw(st.sampled_from(sorted(FLOAT_ARITHMETIC)))
+    x, y = data.draw(_floats(a)), data.draw(_floats(b))
+    promoted = promotion.arithmetic(ScalarType(a), ScalarType(b))
+    assert promoted is not None
+    assert isinstance(promoted.dtype, DType)
+
+    (found,) = _applied(symbol, a, b, [(x, y)], promoted.dtype)
+
+    with np.errstate(all="ignore"):
+        left, right = promoted.dtype(x), promoted.dtype(y)
+        expected = FLOAT_ARITHMETIC[symbol](left, right)  # NumPy and ml_dtypes round each operation of 16 bits once.
+    assert _is_same(float(found), float(expected))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_comparison_of_floats_is_mathematical(data: st.DataObject) -> None:
+    a, b = data.draw(st.sampled_from(FLOATS)), data.draw(st.sampled_from(FLOATS))
+    symbol = data.draw(st.sampled_from(sorted(COMPARISONS)))
+    x = data.draw(_floats(a))
+    y = data.draw(_floats(b) | st.just(float(b(x))))
+
+    assert _applied(symbol, a, b, [(x, y)], BY_NAME["bool"]) == [COMPARISONS[symbol](x, y)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(INTEGERS), st.sampled_from(FLOATS), st.sampled_from(sorted(COMPARISONS)), st.data())
+def test_comparison_of_integers_with_any_float_is_mathematical(
+    dtype: DType, of: DType, symbol: str, data: st.DataObject
+) -> None:
+    value = data.draw(_values(dtype))
+    number = data.draw(_floats(of) | st.just(float(of(value))))
+
+    assert _applied(symbol, dtype, of, [(value, number)], BY_NAME["bool"]) == [COMPARISONS[symbol](value, number)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(SCALARS), st.sampled_from(SCALARS), st.data())
+def test_cast_in_a_kernel_is_the_cast_on_the_host(source: DType, target: DType, data: st.DataObject) -> None:
+    value: Any = data.draw(_floats(source) if source.is_float else st.booleans() if source.is_bool else _values(source))
+    given_ = np.array([value], source.numpy)
+    out = np.zeros(1, target.numpy)
+
+    run(_cast_kernel(target.name), 1, out, given_)
+
+    with np.errstate(all="ignore"):
+        expected = target(given_[0])
+    assert _is_same(out[0], expected)
+
+
+@functools.cache
+def _cast_kernel(target: str) -> types.FunctionType:
+    return kernel_of(f"def kernel(out, a):\n    out[0] = qn.{target}(a[0])\n")
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(["n + {}", "{} - n", "n * {}", "n // {}", "n << {}", "n >> {}", "min(n, {})", "max(n, {})", "-n"]),
+    st.integers(-5, 5),
+    st.sampled_from(["int8", "uint8", "int32"]),
+    st.integers(-(2**34), 2**34),
+)
+def test_weak_parameter_within_its_bounds_fits_and_beyond_them_does_not(
+    form: str, known: int, element: str, n: int
+) -> None:
+    text = form.format(known if "<<" not in form and ">>" not in form else abs(known))
+    if "//" in form and known == 0:
+        return
+    bounds = _bounds_of(text, element)
+    dtype = BY_NAME[{"int8": "i8", "uint8": "u8", "int32": "i32"}[element]]
+
+    value = eval(text, {"n": n, "min": min, "max": max})
+
+    is_within = bounds is not None and bounds[0] <= n <= bounds[1]
+    assert is_within == (dtype.min <= value <= dtype.max)
+
+
+def _bounds_of(text: str, element: str) -> tuple[int, int] | None:
+    """The bounds of `n` where `text` meets an element of that type; `None` where no integer fits."""
+    types_ = {"out": np.zeros(1, np.int64), "a": np.zeros(1, element), "n": 1}
+    kernel = kernel_of(f"def kernel(out, a, n):\n    out[0] = a[0] & ({text})\n")
+    try:
+        expanded = lowered(kernel, **{name: type_of_argument(value) for name, value in types_.items()})
+    except KernelTypeError:
+        return None
+    return expanded.parameter("n").bounds

@@ -34,7 +34,7 @@ class Capabilities:
     f64_atomics: bool = True
     barriers: bool = True
     subgroups: bool = True
-    checked: bool = False
+    checked: bool = True
     source_languages: tuple[str, ...] = ()
 
 

@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 MAX_NDIM: Final = 3
+_LIMIT: Final = 1 << 63
 DEFAULT_BLOCKS: Final = {1: (256,), 2: (8, 32), 3: (2, 4, 32)}
 """The block of a launch that names none, by rank; the same on every backend."""
 
@@ -95,9 +96,20 @@ def _as_count(value: Any, what: str, *, least: int) -> int:
         raise LaunchError(f"{what} {value!r} is a bool", fix="pass integers")
     if count < least:
         raise LaunchError(f"{what} {count} is below {least}", fix=f"pass integers of at least {least}")
-    if count >= 1 << 63:
+    if count >= _LIMIT:
         raise LaunchError(f"{what} {count} does not fit 64 bits", fix="pass a smaller count")
     return count
+
+
+def _check_total(what: str, grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+    """Refuses more threads than a 64-bit integer counts, along an axis or together."""
+    axes = [count * size for count, size in zip(grid, block, strict=True)]
+    total = math.prod(axes)
+    if max(total, *axes) >= _LIMIT:
+        raise LaunchError(
+            f"{what} with blocks of {block} has {max(total, *axes)} threads, more than 2**63 - 1",
+            fix="launch fewer, and let each thread do more in a loop, or launch several times",
+        )
 
 
 def normalize_block(block: Any) -> tuple[int, ...]:
@@ -125,7 +137,7 @@ def extent_geometry(extent: Any, block: tuple[int, ...] | None) -> Geometry:
                     fix="use range(start, stop) and multiply inside the kernel",
                 )
             starts.append(axis.start)
-            lengths.append(len(axis))
+            lengths.append(max(0, axis.stop - axis.start))  # `len` takes no more than 63 bits
         else:
             starts.append(0)
             lengths.append(_as_count(axis, "extent", least=0))
@@ -135,7 +147,11 @@ def extent_geometry(extent: Any, block: tuple[int, ...] | None) -> Geometry:
         raise LaunchError(
             f"block {shape} has {len(shape)} axes, the extent has {ndim}", fix=f"give a block of {ndim} axes"
         )
+    ends = [start + length for start, length in zip(starts, lengths, strict=True)]
+    if min(starts) < -_LIMIT or max(*ends, *lengths) >= _LIMIT:
+        raise LaunchError(f"the extent {extent!r} begins or ends beyond 64 bits", fix="use a smaller start or length")
     grid = tuple(cdiv(length, size) for length, size in zip(lengths, shape, strict=True))
+    _check_total(f"extent {tuple(lengths)}", grid, shape)
     return Geometry(LaunchForm.OVER, grid, shape, tuple(lengths), tuple(starts))
 
 
@@ -153,4 +169,5 @@ def grid_geometry(grid: Any, block: tuple[int, ...] | None) -> Geometry:
             fix=f"give a block of {len(counts)} axes",
         )
     extent = tuple(count * size for count, size in zip(counts, shape, strict=True))
+    _check_total(f"grid {counts}", counts, shape)
     return Geometry(LaunchForm.GRID, counts, shape, extent, (0,) * len(counts))

@@ -12,13 +12,14 @@ import functools
 import math
 import types
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from quernel import geometry
-from quernel.dtypes import Array, Array1, Array2, Array3, Array4, ArrayType, DType, VectorType, dtype_of
+from quernel.dtypes import Array, Array1, Array2, Array3, Array4, ArrayType, DType, StructType, VectorType, dtype_of
 from quernel.errors import KernelTypeError, LaunchError
+from quernel.kept import kept
 
 __all__ = [
     "DeviceFunction",
@@ -35,6 +36,7 @@ __all__ = [
     "clamp",
     "clz",
     "ctz",
+    "declared_by",
     "floor",
     "fma",
     "func",
@@ -345,32 +347,51 @@ class DeviceFunction:
         return self.__quernel_function__.__qualname__
 
     def __quernel_identity__(self) -> object:
-        return ("func", tuple((name, str(declared)) for name, declared in self.declared.items()))
+        return ("func", tuple((name, _described(declared)) for name, declared in self.declared.items()))
 
-    @functools.cached_property
-    def declared(self) -> dict[str, DType | ArrayType]:
-        """What the annotations of its parameters declare. Python's own `bool`, `int` and `float` declare nothing.
-
-        An annotation that `from __future__ import annotations` left as text is read in the scope of the function.
-        """
-        found = {}
-        for name, annotation in self.__quernel_function__.__annotations__.items():
-            declared = _declared(self.__quernel_function__, annotation)
-            if declared is not None and name != "return":
-                found[name] = declared
-        return found
+    @kept
+    def declared(self) -> dict[str, Any]:
+        """What the annotations of its parameters declare."""
+        return declared_by(self.__quernel_function__)
 
 
-def _declared(function: types.FunctionType, annotation: Any) -> DType | ArrayType | None:
+def declared_by(function: types.FunctionType) -> dict[str, Any]:
+    """The types, classes and type variables that the annotations of a function's parameters declare, by name.
+
+    Python's own `bool`, `int` and `float` declare nothing, and neither does what is no type of the language. An
+    annotation that `from __future__ import annotations` left as text is read in the scope of the function.
+    """
+    found = {}
+    for name, annotation in function.__annotations__.items():
+        declared = _declared(function, annotation)
+        if declared is not None and name != "return":
+            found[name] = declared
+    return found
+
+
+def _described(declared: Any) -> str:
+    """A declaration in words that tell it from any other."""
+    if isinstance(declared, TypeVar):
+        return f"{declared}: {declared.__bound__} {declared.__constraints__}"
+    if isinstance(declared, type):
+        from quernel.structs import fields_of
+
+        return f"{declared.__name__}({', '.join(f'{name}: {of}' for name, of in fields_of(declared))})"
+    return str(declared)
+
+
+def _declared(function: types.FunctionType, annotation: Any) -> Any:
     for _ in range(2):  # One that was quoted already is quoted twice under `from __future__ import annotations`.
         if isinstance(annotation, str):
             annotation = _read_annotation(function, annotation)
-    if isinstance(annotation, DType | ArrayType):
+    if isinstance(annotation, DType | VectorType | StructType | ArrayType | TypeVar):
         return annotation
     if annotation in (Array, Array1, Array2, Array3, Array4):
         return ArrayType(None, annotation.ndim)
     if annotation is None or annotation in (bool, int, float) or isinstance(annotation, str):
         return None
+    if isinstance(annotation, type) and "__attrs_attrs__" in vars(annotation):
+        return annotation
     try:
         return dtype_of(annotation)
     except KernelTypeError:

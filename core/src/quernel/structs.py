@@ -129,7 +129,22 @@ def _struct_of_dtype(dtype: np.dtype[Any]) -> StructType:
     for name in dtype.names:
         inner, offset = dtype.fields[name][:2]
         fields.append(StructField(name, value_type_of(inner), int(offset)))
-    return StructType("struct", tuple(fields), dtype.itemsize, dtype.alignment)
+    return StructType("struct", tuple(fields), dtype.itemsize, _alignment(fields, dtype.itemsize))
+
+
+def _alignment(fields: list[StructField], itemsize: int) -> int:
+    """The greatest alignment of a field, where every field and element stands at multiples of its own; else 1.
+
+    NumPy itself says 1 of every dtype that was not made with `align=True`, however its fields lie.
+    """
+    steps = [(field.offset_bytes, _step(field.type)) for field in fields]
+    greatest = max((step for _, step in steps), default=1)
+    is_natural = itemsize % greatest == 0 and all(offset % step == 0 for offset, step in steps)
+    return greatest if is_natural else 1
+
+
+def _step(type_: ValueType) -> int:
+    return type_.element.alignment if isinstance(type_, VectorType) else type_.alignment
 
 
 def numpy_of(type_: ValueType) -> np.dtype[Any]:

@@ -91,7 +91,8 @@ print(*loaded())
     cold = run(PRELUDE + launch, QUERNEL_ENVIRONMENT=environment, HOME=str(tmp_path)).split()
     assert "quernel.lang" in cold
     warm = run(PRELUDE + launch, QUERNEL_ENVIRONMENT=environment, HOME=str(tmp_path)).split()
-    assert offending(warm, NEVER) == []
+    rare = ("logging", "quernel.structs", "quernel.runtime.compounds", "quernel.runtime.reports")
+    assert offending(warm, NEVER + rare) == []
     assert "quernel_cpu.device" in warm
 
 

@@ -176,3 +176,37 @@ def test_an_unknown_command_is_refused(capsys):
     status, _, err = run(capsys, "frobnicate")
     assert status == 2
     assert "frobnicate" in err
+
+
+@pytest.mark.parametrize("output", ["file/below", "taken"])
+def test_demo_that_cannot_write_says_where_and_what_to_do(tmp_path, capsys, output):
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "taken" / "input.png").mkdir(parents=True)
+    status, _, err = run(capsys, "demo", picture_file(tmp_path / "a.png"), "--output", tmp_path / output)
+    assert status == 1
+    assert "cannot write" in err
+    assert "--output" in err
+
+
+def test_clearing_without_a_terminal_asks_for_yes(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    status, _, err = run(capsys, "cache", "clear")
+    assert status == 2
+    assert "--yes" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_printing_to_a_full_disk_fails_without_a_traceback():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "quernel.cli", "devices", "--json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "cannot print" in done.stderr
+
+
+def test_demo_refuses_a_picture_of_floats(tmp_path, capsys):
+    Image.fromarray(np.random.default_rng(3).random((8, 8), np.float32)).save(tmp_path / "f.tiff")
+    status, _, err = run(capsys, "demo", tmp_path / "f.tiff")
+    assert status == 1
+    assert "8 bits" in err

@@ -95,6 +95,26 @@ def test_store_that_cannot_be_used_is_said_once_and_the_kernels_load(
     assert [record.outcome for record in bench.records.kernels] == [CompilationOutcome.COMPILED] * 2
 
 
+def test_store_that_keeps_a_launch_waiting_is_left_alone_for_a_while(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("quernel.compiler.guarded_target.time.monotonic", lambda: now_s[0])
+
+    def wait_and_fail() -> None:
+        now_s[0] += 1.0
+        raise StoreError("it stayed locked by another process")
+
+    bench.script.acts["stored", "a"] = wait_and_fail
+    bench.load("a")
+    bench.load("b")
+    assert now_s == [101.0]
+    assert "stored b" not in bench.script.log()
+    now_s[0] += 30.0
+    bench.load("c")
+    assert "stored c" in bench.script.log()
+
+
 def test_refused_environment_leaves_the_target_without_one(bench: Bench, tmp_path: Path) -> None:
     bench.load("a")
     second = Environment(tmp_path / "second")

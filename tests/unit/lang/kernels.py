@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import itertools
 import linecache
 import math
@@ -30,7 +31,7 @@ FLOAT = ScalarType(f64, weak=True)
 def namespace(text: str, **names: object) -> dict[str, Any]:
     """What executing `text` defines; its lines are known to `linecache`. The language's names are there already."""
     file = f"<kernel {next(_numbers)}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    linecache.cache[file] = (len(text), None, io.StringIO(text).readlines(), file)
     scope: dict[str, Any] = {"__name__": "kernels", "qn": language(), "math": math, "np": np, **names}
     exec(compile(text, file, "exec", dont_inherit=True), scope)
     return scope
@@ -142,6 +143,13 @@ def launch(
     import quernel
 
     quernel.kernel(function).options(device="reference")[grid, block](*arguments)
+
+
+def over(function: types.FunctionType, extent: int | tuple[int, ...], *arguments: Any, **settings: Any) -> None:
+    """Launches a kernel over an extent on the reference interpreter."""
+    import quernel
+
+    quernel.kernel(function).options(device="reference", **settings).over(extent)(*arguments)
 
 
 def type_of_argument(value: Any) -> ParameterType:

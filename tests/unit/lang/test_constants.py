@@ -134,7 +134,6 @@ def test_local_name_may_hold_a_type_or_function() -> None:
         ("DATA", {1: 2}, "`DATA` is a captured dict", "pass it as an argument"),
         ("DATA", {1, 2}, "`DATA` is a captured set", "pass it as an argument"),
         ("DATA", np.zeros(3), "`DATA` is a captured ndarray", "pass it as an argument"),
-        ("DATA", (1, 2), "`DATA` is a captured tuple, and these are not supported yet", "one by one"),
     ],
 )
 def test_captured_data_is_refused_at_its_name(name: str, value: object, what: str, fix: str) -> None:
@@ -177,3 +176,51 @@ def test_object_and_value_cannot_be_compared() -> None:
     error = refusal("def kernel(x):\n    x[0] = 1 if x[0] == 'b' else 2\n")
 
     assert "f32 and str 'b' cannot be compared in a kernel" in error.what
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("1 if 2**4000 > 2**3999 else 0", 1.0),
+        ("2**4095 // 2**4093", 4.0),
+        ("2**4000 % 7", float(2**4000 % 7)),
+        ("(1 << 4000) >> 3999", 2.0),
+        ("0 << 5000", 0.0),
+        ("1**100000 + (-1)**100001", 0.0),
+        ("2**4000 / 2**2000", math.inf),
+        ("-(2**4000) / 2**2000", -math.inf),
+        ("2**4000 / 2**3990", 1024.0),
+        ("2**1023", 2.0**1023),
+        ("2**1024", math.inf),
+    ],
+)
+def test_large_constant_integers_are_exact(expression: str, expected: float) -> None:
+    out = np.zeros(1)
+    run(kernel_of(f"def k(out):\n    out[0] = {expression}\n"), 1, out)
+    assert out.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "1 if 2**5000 > 2**4999 else 0",
+        "(1 << 5000) > 1",
+        "2**5000 // 2**4998",
+        "2**5000 % 7",
+        "9**9**9",
+        "2**4000 * 2**4000",
+        "2**4095 + 2**4095",
+    ],
+)
+def test_constant_integers_that_are_too_large_are_refused_at_their_line(expression: str) -> None:
+    error = refusal(f"def k(out):\n    y = 1\n    out[0] = {expression}\n")
+    assert isinstance(error, KernelTypeError)
+    assert error.what == "a constant integer of more than 4096 bits"
+    assert error.where is not None
+    assert error.where.line == 3
+
+
+def test_typed_constants_wrap_however_large_their_power() -> None:
+    out = np.zeros(1, np.int64)
+    run(kernel_of("def k(out):\n    out[0] = qn.i64(3) ** 5000\n"), 1, out)
+    assert out.tolist() == [(3**5000 + 2**63) % 2**64 - 2**63]

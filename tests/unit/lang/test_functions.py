@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 from tests.unit.lang.kernels import FLOAT, INT, array, kernel_of, lowered, refusal, run
@@ -374,12 +372,3 @@ def test_calls_that_nest_too_deep_for_python_are_refused() -> None:
 
     assert isinstance(error, KernelSyntaxError)
     assert error.what == "the calls in `kernel` nest too deep"
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs the type parameters of Python 3.12")
-def test_type_parameters_are_not_supported_yet() -> None:
-    error = refusal("@qn.func\ndef f[T](x: T) -> T:\n    return x\ndef kernel(x):\n    x[0] = f(x[0])\n")
-
-    assert error.what == "the type variable `T`: generics by name are not supported yet"
-    assert error.where is not None
-    assert (error.where.line, error.where.column) == (2, 6)

@@ -132,52 +132,6 @@ def kernel(x):
         "@qn.func",
     ),
     Wrong(
-        "assert",
-        """
-def kernel(x):
-    assert x[0] > 0
-#   ^^^^^^^^^^^^^^^
-""",
-        "`assert` in a kernel is not supported yet",
-        "into an array",
-    ),
-    Wrong(
-        "print",
-        """
-def kernel(x):
-    print(x[0])
-#   ^^^^^^^^^^^
-""",
-        "`print` in a kernel is not supported yet",
-        "into an array",
-    ),
-    Wrong(
-        "for else",
-        """
-def kernel(x):
-    for k in range(3):
-        break
-    else:
-        x[0] = 1
-#       ^^^^^^^^
-""",
-        "`else` of a loop is not supported yet",
-        "before `break`",
-    ),
-    Wrong(
-        "while else",
-        """
-def kernel(x):
-    while x[0] > 0:
-        break
-    else:
-        x[0] = 1
-#       ^^^^^^^^
-""",
-        "`else` of a loop is not supported yet",
-        "before `break`",
-    ),
-    Wrong(
         "loop over a list",
         """
 def kernel(x):
@@ -198,18 +152,6 @@ def kernel(x):
 """,
         "must be one name",
         "for k in range",
-    ),
-    Wrong(
-        "break out of an unrolled loop",
-        """
-def kernel(x):
-    for k in qn.unroll(range(3)):
-        if x[k] > 0:
-            break
-#           ^^^^^
-""",
-        "`break` cannot leave an unrolled loop",
-        "plain `range`",
     ),
     Wrong(
         "return of a value",
@@ -260,16 +202,6 @@ def kernel(x, *rest):
 """,
         "a parameter `*rest` has no meaning",
         "name each parameter",
-    ),
-    Wrong(
-        "local that holds a tuple",
-        """
-def kernel(x):
-    pair = (1, 2)
-#   ^^^^
-""",
-        "locals that hold tuples are not supported yet",
-        "unpack it",
     ),
 ]
 
@@ -347,8 +279,6 @@ EXPRESSIONS = [
         ("qn.global_id(1)", "^^^^^^^^^^^^^^^", "axis 1 of `global_id` in a launch of 1 axis", "0 to 0", T),
         ("qn.global_id(len(x))", "^^^^^^^^^^^^^^^^^^^^", "must be a constant integer", "qn.global_id(0)", T),
         ("qn.global_id(0, 1)", "^^^^^^^^^^^^^^^^^^", "takes at most an axis", "qn.global_id(0)", T),
-        ("qn.random.philox(1, 2)", "^^^^^^^^^^^^^^^^^^^^^^", "not supported yet", "on the host", S),
-        ("qn.uniform(x[0])", "^^^^^^^^^^^^^^^^", "not supported yet", "leave the call out", S),
         ("qn.local_id()", "^^^^^^^^^^^^^", "`local_id` needs blocks", GRID, S),
         ("qn.block_id()", "^^^^^^^^^^^^^", "`block_id` needs blocks", GRID, S),
         ("qn.block_dim()", "^^^^^^^^^^^^^^", "`block_dim` needs blocks", GRID, S),
@@ -641,22 +571,6 @@ def test_block_indices_are_there_in_a_grid_launch() -> None:
     error = refusal(text, form=LaunchForm.GRID)
 
     assert "the name `missing` is not defined" in error.what
-
-
-@pytest.mark.parametrize("call", ["qn.subgroup.lane()", "qn.block.sum(1)"])
-def test_threads_working_together_are_not_supported_yet_in_a_grid_launch(call: str) -> None:
-    error = refusal(f"def kernel(x):\n    {call}\n", form=LaunchForm.GRID)
-
-    assert isinstance(error, KernelSyntaxError)
-    assert "is not supported yet" in error.what
-
-
-def test_struct_elements_are_not_supported_yet() -> None:
-    from quernel.dtypes import ArrayType, StructType
-
-    error = refusal("def kernel(s):\n    pass\n", s=ArrayType(StructType("pair", (), 8, 4), 1))
-
-    assert "parameters of struct<pair> are not supported yet" in error.what
 
 
 def test_i32_parameter_is_not_weak() -> None:

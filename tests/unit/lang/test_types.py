@@ -234,7 +234,27 @@ BOUNDS = [
     ("x[0] = (b[0] & n) + (s[0] & n)", (0, 127)),
     ("x[0] = b[0] > n", None),
     ("x[0] = u[0] + n", (0, (1 << 63) - 1)),
-    ("x[0] = i[0] + (n + 1)", None),
+    ("x[0] = i[0] + (n + 1)", (-(1 << 31) - 1, (1 << 31) - 2)),
+    ("x[0] = i[0] + (1 - n)", (2 - (1 << 31), (1 << 31) + 1)),
+    ("x[0] = i[0] + 3 * n", (-715827882, 715827882)),
+    ("x[0] = i[0] + -n", (1 - (1 << 31), 1 << 31)),
+    ("x[0] = i[0] + ~n", (-(1 << 31), (1 << 31) - 1)),
+    ("x[0] = i[0] + n // 2", (-(1 << 32), (1 << 32) - 1)),
+    ("x[0] = i[0] + n // -2", (1 - (1 << 32), 1 << 32)),
+    ("x[0] = i[0] + (n << 4)", (-(1 << 27), (1 << 27) - 1)),
+    ("x[0] = i[0] + (n >> 1)", (-(1 << 32), (1 << 32) - 1)),
+    ("x[0] = i[0] + n % 1000", (i64.min, i64.max)),
+    ("x[0] = i[0] + (n * n) % 1000", (i64.min, i64.max)),
+    ("x[0] = i[0] + (n & 255)", (i64.min, i64.max)),
+    ("x[0] = i[0] + min(n, 5)", (-(1 << 31), i64.max)),
+    ("x[0] = i[0] + max(5, n)", (i64.min, (1 << 31) - 1)),
+    ("x[0] = i[0] + abs(n)", (1 - (1 << 31), (1 << 31) - 1)),
+    ("x[0] = i[0] + (n + 1 if n > 2 else n - 1)", (1 - (1 << 31), (1 << 31) - 2)),
+    ("m = n\n    m = m + 1\n    x[0] = i[0] * 2.0 + m", None),
+    ("x[0] = (n * n) * u[0]", "refused"),
+    ("k = n\n    while k > 0:\n        k -= 1\n    x[0] = i[0] + k", "refused"),
+    ("x[0] = i[0] + n * len(x)", None),
+    ("k = 0\n    while x[k] > 0:\n        k += 1\n    x[0] = i[0] + k", None),
     ("m = n\n    x[0] = i[0] + m", (-(1 << 31), (1 << 31) - 1)),
     ("x[0] = i[0] + (n if n > 0 else 1)", (-(1 << 31), (1 << 31) - 1)),
     ("x[0] = i[0] + (n or 1)", (-(1 << 31), (1 << 31) - 1)),
@@ -243,17 +263,31 @@ BOUNDS = [
 
 
 @pytest.mark.parametrize(("body", "expected"), BOUNDS)
-def test_weak_parameter_is_bounded_by_the_types_that_it_meets(body: str, expected: tuple[int, int] | None) -> None:
-    expanded = lowered(
-        kernel_of(f"def kernel(x, i, b, s, u, n):\n    {body}\n"),
-        i=array("int32"),
-        b=array("uint8"),
-        s=array("int8"),
-        u=array("uint64"),
-        n=INT,
-    )
+def test_weak_parameter_is_bounded_by_the_types_that_it_meets(
+    body: str, expected: tuple[int, int] | str | None
+) -> None:
+    text = f"def kernel(x, i, b, s, u, n):\n    {body}\n"
+    types = {"i": array("int32"), "b": array("uint8"), "s": array("int8"), "u": array("uint64"), "n": INT}
+    if expected == "refused":
+        error = refusal(text, **types)
+        assert "this follows from the parameter `n`, which is an int, and takes" in error.what
+        return
 
-    assert expanded.parameter("n").bounds == expected
+    assert lowered(kernel_of(text), **types).parameter("n").bounds == expected
+
+
+@pytest.mark.parametrize("body", ["n // 2", "n - 3", "2 - 5 * n", "~n", "min(n, 9)", "max(n, -9)", "abs(n)", "n << 2"])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_bounds_of_a_weak_parameter_are_the_very_last_that_fit(body: str, offset: int) -> None:
+    expanded = lowered(kernel_of(f"def kernel(x, s, n):\n    x[0] = s[0] & ({body})\n"), s=array("int8"), n=INT)
+
+    bounds = expanded.parameter("n").bounds
+    assert bounds is not None
+    for end, outward in zip(bounds, (-1, 1), strict=True):
+        if abs(end) > 1 << 40:
+            continue
+        value = eval(body, {"n": end + offset * outward, "min": min, "max": max, "abs": abs})
+        assert (-128 <= value <= 127) == (offset == 0)
 
 
 def test_typed_parameter_has_no_bounds() -> None:
@@ -272,3 +306,19 @@ def test_every_pair_of_types_computes_in_a_type_that_holds_them_or_is_refused() 
 def test_half_types_are_known_to_the_rules_although_kernels_refuse_them() -> None:
     assert promotion.join(ScalarType(f16), ScalarType(bf16)) == promotion.arithmetic(ScalarType(f16), ScalarType(bf16))
     assert promotion.join(ScalarType(f16), ScalarType(f64)) == ScalarType(f64)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("acc = 2**70\n    acc += x[0]", "f32"),
+        ("acc = x[0]\n    acc = 2**70", "f32"),
+        ("acc = 2**70\n    acc = acc * 0.5", "f64"),
+        ("acc = 2**70\n    if n > 1:\n        acc = 1.5", "f64"),
+        ("acc = 2**70 if n > 1 else 1.0", "f64"),
+    ],
+)
+def test_constant_beyond_i64_may_start_a_float_local(body: str, expected: str) -> None:
+    expanded = lowered(kernel_of(f"def kernel(x, n):\n    {body}\n    x[0] = acc\n"), n=INT)
+
+    assert expanded.type_of("acc") == expected

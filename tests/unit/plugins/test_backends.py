@@ -34,6 +34,8 @@ BROKEN = {
     "imports": ("import no_such_driver", "ModuleNotFoundError: No module named 'no_such_driver'"),
     "older": (backend_source("bad", api=0), "was built for plugin API 0, this core has 1"),
     "newer": (backend_source("bad", api=99), "was built for plugin API 99, this core has 1"),
+    "boolean": (backend_source("bad", api=True), "was built for plugin API True, this core has 1"),
+    "leaves": ("QUERNEL_PLUGIN_API = 1\ndef quernel_backend(): raise SystemExit(9)", "failed: SystemExit: 9"),
     "silent": ("def quernel_backend(): raise AssertionError('called')", "does not say QUERNEL_PLUGIN_API"),
     "nameless": ("QUERNEL_PLUGIN_API = 1", "quernel_backend\\(\\) failed: AttributeError"),
     "other": ("QUERNEL_PLUGIN_API = 1\ndef quernel_backend(): return 7", "gave a int, not a Backend"),
@@ -122,3 +124,17 @@ def test_mended_backend_works_without_a_new_process(install: Any, catalog: Backe
     (place / "plug_fixed.py").write_text(backend_source("fixed") + "# of another size than before\n")
     sys.path_importer_cache.clear()
     assert catalog.load("fixed").name == "fixed"
+
+
+@pytest.mark.parametrize("name", ["auto", "UPPER", "we ird", "a:b", "a,b", "7up"])
+def test_backend_that_no_device_string_can_name_is_listed_and_never_loaded(
+    name: str, install: Any, catalog: BackendCatalog
+) -> None:
+    install("odd", {BACKENDS: {name: "plug_odd"}}, plug_odd=backend_source(name))
+    (info,) = catalog.infos()
+    assert not info.ok
+    assert info.reason == f"{name!r} is no name for a backend"
+    assert "lower-case letters" in info.fix
+    assert "plug_odd" not in sys.modules
+    with pytest.raises(PluginError, match="is no name for a backend"):
+        catalog.load(name)

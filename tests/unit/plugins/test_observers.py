@@ -93,6 +93,7 @@ def test_raising_observer_is_logged_once_and_switched_off(
     [
         ("raise ValueError('no')", "ValueError: no"),
         ("QUERNEL_PLUGIN_API = 5", "built for plugin API 5"),
+        ("QUERNEL_PLUGIN_API = True", "built for plugin API True"),
         ("QUERNEL_PLUGIN_API = 1\ndef quernel_compiled(wrong): pass", "wrong"),
     ],
 )
@@ -156,3 +157,13 @@ def test_plugin_of_both_groups_is_no_observer_by_its_backend(
     install("both", {PLUGINS: {"both": "plug_both"}}, plug_both=source)
     observers.compiled(1)
     assert observers.infos()[0].ok
+
+
+def test_observer_that_ends_the_process_is_switched_off_instead(install: Any, observers: Observers) -> None:
+    install(
+        "bad",
+        {PLUGINS: {"bad": "plug_bad"}},
+        plug_bad="QUERNEL_PLUGIN_API = 1\ndef quernel_batch_closed(record): raise SystemExit(9)",
+    )
+    observers.batch_closed(1)
+    assert observers.infos()[0].reason == "switched off: quernel_batch_closed raised SystemExit: 9"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from tests.unit.reference.builders import Interpreter
 
+from quernel.dtypes import bf16
 from quernel.errors import KernelAssertionError, LaunchError, OutOfBoundsError
 from quernel.ir.parser import parse_module
 
@@ -123,6 +125,15 @@ def test_prints_come_at_once_and_in_their_types(interpreter: Interpreter, capsys
     with pytest.raises(OutOfBoundsError):
         run(interpreter, text, 3, np.array([0.1, 1.0], np.float32))
     assert capsys.readouterr().out == "0 0.1 True\n1 0.0 True\n"
+
+
+def test_bf16_is_printed_without_numpy_knowing_it(
+    interpreter: Interpreter, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    monkeypatch.setattr(bf16, "_numpy", None)
+    run(interpreter, "kernel k(x: array<bf16, 1>) over (4):\n    print[0] x[0]\n", 1, np.array([0x3DCD], np.uint16))
+    assert capsys.readouterr().out == "0.100097656\n"
 
 
 def test_prints_of_threads_that_meet_are_shown_thread_by_thread(interpreter: Interpreter, capsys: Any) -> None:

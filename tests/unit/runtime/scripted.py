@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 
 from quernel.api.kernels import Kernel
-from quernel.capabilities import Limits, TargetInfo
+from quernel.capabilities import Capabilities, Limits, TargetInfo
 from quernel.compiler.arguments import argument_slots, header_parameters
 from quernel.compiler.artifacts import Artifact, ArtifactHeader, ArtifactId
 from quernel.compiler.definition import KernelDefinition, Specialization
@@ -105,7 +105,7 @@ class ScriptedDevice(DeviceOperations[Artifact]):
 
     def __init__(self, info: DeviceInfo, limits: Limits) -> None:
         self.info = info
-        target_info = TargetInfo(info.backend, "scripted", "scripted-1", limits=limits)
+        target_info = TargetInfo(info.backend, "scripted", "scripted-1", Capabilities(checked=False), limits)
         self._target = ScriptedTarget(ScriptedCompiler(target_info))
         self.log: list[Any] = []
         self.launches: list[Launch] = []

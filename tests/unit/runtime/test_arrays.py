@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -212,6 +213,42 @@ def test_host_protocols_share_memory_where_the_host_sees_it() -> None:
     del array
     gc.collect()
     assert shared.tolist() == [9, 2, 1, 5]
+
+
+@pytest.fixture(
+    params=[np.from_dlpack, np.asarray, lambda array: array.__array__(), lambda array: array[::-1].__array__()]
+)
+def export(request: pytest.FixtureRequest) -> Any:
+    """A way to take an array of the host's memory out of a device array without a copy."""
+    return request.param
+
+
+def test_export_keeps_memory_that_was_lent(export: Any) -> None:
+    source = np.full(50_000, 7.0)
+    lender = weakref.ref(source)
+    array = qn.device("reference").asarray(source)
+    exported = export(array)
+    assert np.shares_memory(exported, source)
+    del array, source
+    gc.collect()
+    assert lender() is not None
+    assert exported[-1] == 7.0
+    del exported
+    gc.collect()
+    assert lender() is None
+
+
+def test_export_keeps_memory_of_the_device(export: Any) -> None:
+    array = qn.device("reference").full(50_000, 7.0)
+    memory = array.allocation.memory
+    exported = export(array)
+    del array
+    gc.collect()
+    assert memory.handle is not None
+    assert exported[-1] == 7.0
+    del exported
+    gc.collect()
+    assert memory.handle is None
 
 
 def test_host_protocols_refuse_silent_copies_from_a_device(gpu: Device) -> None:

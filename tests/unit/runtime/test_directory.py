@@ -8,8 +8,9 @@ import pytest
 from tests.unit.runtime.scripted import ScriptedBackend, Source
 
 from quernel.errors import DeviceError, LaunchError, PluginError
+from quernel.runtime.asking import ask_health
 from quernel.runtime.directory import DeviceDirectory, directory, use
-from quernel.runtime.operations import Unavailable
+from quernel.runtime.operations import DeviceInfo, Unavailable
 
 CUDA = [("gpu", "GPU A"), ("gpu", "GPU B")]
 OPENCL = [("cpu", "CL CPU"), ("gpu", "CL GPU")]
@@ -170,3 +171,57 @@ def test_threads_that_open_one_device_at_once_get_one_object(installed: Any) -> 
         thread.join()
     assert len(set(map(id, found))) == 1
     assert len(backend.opened) == 1
+
+
+def fail(*arguments: Any) -> Any:
+    raise RuntimeError("a bug")
+
+
+def leave(*arguments: Any) -> Any:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("devices", "reason"),
+    [
+        (fail, r"devices\(\) failed: RuntimeError: a bug"),
+        (leave, r"devices\(\) failed: SystemExit: 3"),
+        (lambda: None, r"devices\(\) gave None"),
+        (lambda: (7,), r"devices\(\) gave a tuple, not a tuple of DeviceInfo"),
+        (lambda: (DeviceInfo("cpu", 0, "stolen", "gpu"),), r"devices\(\) gave a device of another backend"),
+    ],
+)
+def test_backend_that_breaks_its_contract_hides_no_other(devices, reason, caplog, monkeypatch) -> None:
+    bad = ScriptedBackend("bad", CUDA)
+    monkeypatch.setattr(bad, "devices", devices)
+    found = DeviceDirectory(Source(bad, ScriptedBackend("cpu", CPU)))
+    for _ in range(2):
+        assert [info.name for info in found.infos()] == ["Host"]
+    assert len(caplog.records) == 1
+    assert found.device().info.name == "Host"
+    assert found.device("bad,cpu").info.name == "Host"
+    for ask in (found.infos, found.device):
+        with pytest.raises(PluginError, match=reason):
+            ask("bad")
+
+
+@pytest.mark.parametrize(
+    ("operations", "reason"),
+    [(fail, "RuntimeError: a bug"), (leave, "SystemExit: 3"), (lambda info: None, "gave None")],
+)
+def test_device_that_its_backend_cannot_open_hides_no_other(operations, reason, caplog, monkeypatch) -> None:
+    bad = ScriptedBackend("bad", CUDA)
+    monkeypatch.setattr(bad, "open", operations)
+    found = DeviceDirectory(Source(bad, ScriptedBackend("cpu", CPU)))
+    assert found.device().info.name == "Host"
+    assert "bad:0 cannot be opened" in caplog.text
+    with pytest.raises(PluginError, match=rf"the backend 'bad' does not work: open\(\) of device 0.*{reason}"):
+        found.device("bad")
+
+
+@pytest.mark.parametrize("health", [fail, leave, lambda: None, dict])
+def test_health_of_a_broken_backend_is_an_error_of_its_own(health, monkeypatch) -> None:
+    bad = ScriptedBackend("bad", CUDA)
+    monkeypatch.setattr(bad, "health", health)
+    with pytest.raises(PluginError, match=r"the backend 'bad' does not work: health\(\)"):
+        ask_health(bad)

@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
@@ -23,6 +24,17 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs an operat
 def double(x):
     i = qn.global_id()
     x[i] = x[i] * 2
+
+
+@qn.kernel
+def triple(x):
+    i = qn.global_id()
+    x[i] = x[i] * 3
+
+
+@qn.kernel
+def count(x):
+    qn.atomic.add(x, 0, 1)
 
 
 def in_child(work: Callable[[], None]) -> None:
@@ -107,3 +119,82 @@ def test_fork_while_a_device_is_being_opened_does_not_hang_the_child() -> None:
     finally:
         leave.set()
         thread.join()
+
+
+def hold_in_a_thread(lock: AbstractContextManager[object]) -> Callable[[], None]:
+    """Holds a lock in another thread; call what it gives to let go."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            entered.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    entered.wait(30)
+
+    def let_go() -> None:
+        leave.set()
+        thread.join()
+
+    return let_go
+
+
+def test_fork_while_a_kernel_is_expanded_does_not_hang_the_child() -> None:
+    launcher = triple.over(4, device="cpu")
+    with qn.use("cpu"):
+        specialized = triple.specialize(qn.Array[qn.f64])
+    let_go = hold_in_a_thread(specialized.definition._lock)
+
+    def work() -> None:
+        signal.alarm(20)
+        assert "triple" in specialized.ir
+        x = np.ones(4)
+        launcher(x)
+        assert x.tolist() == [3, 3, 3, 3]
+
+    try:
+        in_child(work)
+    finally:
+        let_go()
+
+
+def test_fork_while_the_interpreter_updates_memory_does_not_hang_the_child() -> None:
+    views = importlib.import_module("quernel.reference.views")
+    let_go = hold_in_a_thread(views._atomics)
+
+    def work() -> None:
+        signal.alarm(20)
+        x = np.zeros(1)
+        count.over(4, device="reference")(x)
+        assert x.tolist() == [4]
+
+    try:
+        in_child(work)
+    finally:
+        let_go()
+
+
+def test_fork_waits_until_no_thread_is_within_llvm() -> None:
+    double.over(4, device="cpu")(np.ones(4))
+    toolchain = importlib.import_module("quernel_cpu._toolchain")
+    for lock in (toolchain._linking, toolchain._llvm().ffi.lib._lock):
+        let_go = hold_in_a_thread(lock)
+        threading.Timer(0.2, let_go).start()
+
+        def work() -> None:
+            signal.alarm(20)
+            x = np.ones(4, np.int16)
+            double.over(4, device="cpu")(x)
+            assert x.tolist() == [2, 2, 2, 2]
+
+        in_child(work)
+        let_go()
+
+
+def test_values_kept_by_objects_take_no_lock_that_outlives_a_fork() -> None:
+    with qn.use("cpu"):
+        specialized = double.specialize(qn.Array[qn.f32])
+    assert not hasattr(type(specialized).ir, "lock")
+    assert specialized.ir is specialized.ir

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
+import attrs
 import numpy as np
 import pytest
 
@@ -9,6 +10,13 @@ import quernel as qn
 from quernel.dtypes import ArrayType, ConstAnnotation, ScalarType, VectorType
 from quernel.errors import KernelSyntaxError, KernelTypeError
 from quernel.runtime.parameters import Parameters, declared_type
+
+AnyType = TypeVar("AnyType")
+
+
+@attrs.frozen
+class Plain:
+    x: float
 
 
 @pytest.mark.parametrize(
@@ -23,6 +31,10 @@ from quernel.runtime.parameters import Parameters, declared_type
         (qn.Array3, ArrayType(None, 3)),
         (qn.Array2[qn.f32], ArrayType(qn.f32, 2)),
         (qn.Array[np.int16], ArrayType(qn.i16)),
+        (qn.Array[VectorType(qn.f32, 4)], ArrayType(VectorType(qn.f32, 4))),
+        (VectorType(qn.f32, 4), ScalarType(VectorType(qn.f32, 4))),
+        (Plain, Plain),
+        (AnyType, AnyType),
         (qn.Const, ConstAnnotation()),
         (qn.Const[int], ConstAnnotation(int)),
     ],
@@ -37,9 +49,13 @@ def test_annotation_that_is_no_type_is_refused(annotation: Any) -> None:
         declared_type("x", annotation)
 
 
-def test_arrays_of_vectors_are_refused_until_they_exist() -> None:
-    with pytest.raises(KernelTypeError, match="vectors and structs are not supported yet"):
-        declared_type("x", qn.Array[VectorType(qn.f32, 4)])
+def test_class_that_may_change_is_refused() -> None:
+    @attrs.define
+    class Loose:
+        x: float
+
+    with pytest.raises(KernelTypeError, match="parameter 'x' is annotated Loose, whose instances may change"):
+        declared_type("x", Loose)
 
 
 def _parameters(source: str, scope: dict[str, Any] | None = None, **names: Any) -> Parameters:

@@ -188,6 +188,59 @@ def test_put_fails_in_time_while_another_process_holds_the_lock(store, keys, env
     assert store.get(keys.kernel("b")) == keys.artifact()
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["new store", "store with a row"])
+def test_first_put_of_a_process_fails_in_time_while_another_holds_the_lock(env, names, keys, first) -> None:
+    import sqlite3
+    import time
+
+    if first:
+        os.makedirs(env.store_path)
+    else:
+        filled = ArtifactStore(env, names)
+        filled.put(keys.kernel("a"), keys.artifact())
+        filled.close()
+    store = ArtifactStore(env, names)
+    other = sqlite3.connect(Path(env.store_path) / "cache.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    start_s = time.monotonic()
+    try:
+        with pytest.raises(StoreError, match="locked"):
+            store.put(keys.kernel("b"), keys.artifact())
+        assert time.monotonic() - start_s < 4
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+    store.put(keys.kernel("b"), keys.artifact())
+    assert store.get(keys.kernel("b")) == keys.artifact()
+    store.close()
+
+
+def test_put_goes_on_soon_where_another_process_stays_in_its_opening(env, names, keys) -> None:
+    import time
+
+    from filelock import FileLock
+
+    os.makedirs(env.locks_path)
+    store = ArtifactStore(env, names)
+    start_s = time.monotonic()
+    with FileLock(os.path.join(env.locks_path, "store-open.lock"), is_singleton=False):
+        store.put(keys.kernel("a"), keys.artifact())
+    assert time.monotonic() - start_s < 4
+    assert store.get(keys.kernel("a")) == keys.artifact()
+    store.close()
+
+
+@pytest.mark.parametrize("now_s", [-1e9, 1e18, float("nan")])
+def test_store_works_and_collects_however_odd_the_clock(env, names, keys, monkeypatch, now_s) -> None:
+    monkeypatch.setattr("time.time", lambda: now_s)
+    store = ArtifactStore(env, names, size_limit_bytes=50_000)
+    for text in "abcdefgh":
+        store.put(keys.kernel(text), keys.artifact(text.encode() * 10_000))
+    assert store.get(keys.kernel("h")) == keys.artifact(b"h" * 10_000)
+    assert store.local.size_bytes() < 150_000
+    store.close()
+
+
 def test_close_folds_the_log_into_the_database(store, env, keys) -> None:
     store.put(keys.kernel("a"), keys.artifact())
     assert store.get(keys.kernel("a")) is not None
@@ -454,20 +507,70 @@ def test_flipped_byte_in_a_map_is_a_miss_and_keeps_the_payload_of_others(store, 
     assert store.get(keys.kernel("b")) == keys.artifact()
 
 
-def test_database_full_of_noise_is_a_store_error_with_a_fix_and_clear_helps(store, env, names, keys) -> None:
-    store.put(keys.kernel("a"), keys.artifact(LARGE))
+def _noise(path: Path) -> None:
+    path.write_bytes(os.urandom(50_000))
+
+
+def _noise_at_the_start(path: Path) -> None:
+    path.write_bytes(b"garbage" * 9 + path.read_bytes()[63:])
+
+
+def _cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:10_000])
+
+
+def _noise_in_the_middle(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:8192] + b"\xa5" * (len(data) - 8192))
+
+
+@pytest.mark.parametrize("harm", [_noise, _noise_at_the_start, _cut_short, _noise_in_the_middle])
+@pytest.mark.parametrize("first", ["get", "put", "open", "last_parts"])
+def test_damaged_database_is_set_aside_with_one_warning_and_another_begun(
+    store, env, names, keys, caplog, harm, first
+) -> None:
+    for text in "abcdef":
+        store.put(keys.kernel(text), keys.artifact(text.encode() * 3000), kernel_name=text, parts={"code": text})
     store.close()
-    (Path(env.store_path) / "cache.db").write_bytes(os.urandom(50_000))
+    path = Path(env.store_path) / "cache.db"
+    harm(path)
     again = ArtifactStore(env, names)
-    with pytest.raises(StoreError, match="is damaged") as caught:
-        again.get(keys.kernel("a"))
-    assert caught.value.fix == "run: quernel cache clear"
-    with pytest.raises(StoreError, match="is damaged"):
+    if first == "get":
+        assert again.get(keys.kernel("a")) in (None, keys.artifact(b"a" * 3000))
+    elif first == "open":
+        again.open()
+    elif first == "last_parts":
+        again.last_parts("a")
+    again.put(keys.kernel("new"), keys.artifact(), kernel_name="new", parts={"code": "1"})
+    assert again.get(keys.kernel("new")) == keys.artifact()
+    again.close()
+    last = ArtifactStore(env, names)
+    assert last.get(keys.kernel("new")) == keys.artifact()
+    assert last.verify().is_whole
+    last.close()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "is damaged" in warnings[0]
+    assert "set aside as cache.db.damaged" in warnings[0]
+    assert path.with_name("cache.db.damaged").exists()
+    last = ArtifactStore(env, names)
+    last.clear()
+    assert not path.with_name("cache.db.damaged").exists()
+    last.close()
+
+
+def test_damaged_database_of_another_user_stays(store, env, names, keys, monkeypatch) -> None:
+    store.put(keys.kernel("a"), keys.artifact())
+    store.close()
+    path = Path(env.store_path) / "cache.db"
+    _noise(path)
+    noise = path.read_bytes()
+    again = ArtifactStore(env, names)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(StoreError, match="belongs to user"):
         again.put(keys.kernel("a"), keys.artifact())
-    again.clear()
-    assert not list(Path(env.store_path).glob("*/*/*.val"))
-    again.put(keys.kernel("a"), keys.artifact())
-    assert again.get(keys.kernel("a")) == keys.artifact()
+    assert path.read_bytes() == noise
+    monkeypatch.undo()
     again.close()
 
 
@@ -658,6 +761,30 @@ def test_failing_layer_is_switched_off_after_three_failures(env, names, keys, ca
     assert len(bad.asked) == 3
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "a bundle is not asked any more: connection refused" in caplog.text
+    store.close()
+
+
+class _Odd:
+    """A layer of somebody else's making that keeps no contract."""
+
+    def __init__(self, result: object) -> None:
+        self.result = result
+
+    def find(self, name: str) -> object:
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("result", [RuntimeError("a bug"), b"bytes", 7])
+def test_layer_that_breaks_its_contract_is_switched_off(env, names, keys, caplog, result) -> None:
+    store = ArtifactStore(env, names, layers=[_Odd(result)])
+    for _ in range(4):
+        assert store.get(keys.kernel("a")) is None
+    assert caplog.text.count("_Odd is not asked any more") == 1
     store.close()
 
 

@@ -23,6 +23,7 @@ class Bomb:
 @pytest.fixture
 def disk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("quernel.store.byte_disk._left_alone", set())
     folder = tmp_path / "store"
     folder.mkdir()
     yield BytesDisk(str(folder), min_file_size=1000)
@@ -94,6 +95,13 @@ def test_disk_leaves_files_with_foreign_names_alone(disk, tmp_path, name, caplog
     assert (tmp_path / "victim").exists()
     assert (tmp_path / "store" / "cache.db").exists()
     assert "left a file alone" in caplog.text
+
+
+def test_disk_warns_once_about_a_foreign_name(disk, caplog) -> None:
+    caplog.set_level("WARNING")
+    for _ in range(3):
+        disk.remove("../../../precious.txt")
+    assert caplog.text.count("left a file alone") == 1
 
 
 def test_disk_removes_its_own_files_and_the_folders_left_empty(disk, tmp_path) -> None:

@@ -90,7 +90,7 @@ def test_file_in_a_folders_place_is_refused(store, env, keys, part) -> None:
 
 def test_folder_in_the_databases_place_is_refused(store, env, keys) -> None:
     Path(env.store_path, "cache.db").mkdir(parents=True)
-    with pytest.raises(StoreError, match=r"cache\.db is not a file"):
+    with pytest.raises(StoreError, match=r"cache\.db is not a file\n  fix: remove .*cache\.db"):
         store.get(keys.kernel("a"))
 
 

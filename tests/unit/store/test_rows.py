@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quernel.store.rows import DAY_SLICE, DIGEST_SLICE, FLAGS_SLICE, DamagedRowError, MapRow
+from quernel.store.rows import DAY_SLICE, DIGEST_SLICE, FLAGS_SLICE, DamagedRowError, MapRow, today
 
 TEXTS = st.text(max_size=40)
 ROWS = st.builds(
@@ -69,3 +69,24 @@ def test_row_keeps_what_statements_read_at_fixed_places(row: MapRow) -> None:
 def test_row_is_damaged_when_it_is_something_else(value: object) -> None:
     with pytest.raises(DamagedRowError):
         MapRow.decode("k/a/b", value)
+
+
+@pytest.mark.parametrize(
+    ("now_s", "day"),
+    [(-1e9, 0), (0.0, 0), (86400.0 * 7 + 5, 7), (1e18, 2**32 - 1), (float("inf"), 2**32 - 1), (float("nan"), 0)],
+)
+def test_today_is_a_day_that_a_row_holds_however_odd_the_clock(monkeypatch, now_s, day) -> None:
+    monkeypatch.setattr("time.time", lambda: now_s)
+    assert today() == day
+    fixed = MapRow(
+        name="k/n/x",
+        payload_digest="00" * 32,
+        payload_bytes=1,
+        entry="",
+        kernel_name="",
+        backend="cpu",
+        statistics=b"{}",
+        header=b"",
+        day=today(),
+    )
+    assert MapRow.decode("k/n/x", fixed.encode()).day == day

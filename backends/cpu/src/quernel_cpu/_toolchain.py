@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,20 @@ def _llvm() -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_rest, after_in_parent=_go_on, after_in_child=_go_on)
     return llvm
+
+
+def _rest() -> None:
+    """Before a fork: waits until no thread is within LLVM, whose locks the child would otherwise find held for ever."""
+    _linking.acquire()
+    _llvm().ffi.lib._lock.__enter__()  # llvmlite's own, which it takes for every call
+
+
+def _go_on() -> None:
+    _llvm().ffi.lib._lock.__exit__(None, None, None)
+    _linking.release()
 
 
 @cache
@@ -174,7 +188,7 @@ class Library:
 
 
 _numbers = itertools.count()
-_linking = threading.Lock()
+_linking = threading.RLock()
 
 
 @cache

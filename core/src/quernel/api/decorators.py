@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any, overload
 
 from quernel.api.kernels import Kernel, normalized
-from quernel.errors import KernelTypeError
+from quernel.errors import KernelTypeError, LaunchError
 from quernel.options import KernelOptions
 from quernel.runtime.definitions import ForeignOrigin, FunctionOrigin
 from quernel.runtime.launchables import Launchable
@@ -47,7 +47,12 @@ def kernel(
         KernelSyntaxError: it takes `*args` or `**kwargs`.
     """
     options = KernelOptions(checked=checked, fast_math=fast_math, debug=debug, contract=contract)
-    shape = normalized(block)
+    try:
+        shape = normalized(block)
+    except LaunchError as error:
+        from quernel.runtime.launch_sites import as_raised_by_the_call
+
+        raise as_raised_by_the_call(error, 1) from error.__cause__
     settings = {"block": block, "checked": checked, "fast_math": fast_math, "debug": debug, "contract": contract}
     plain = {"block": None, "checked": False, "fast_math": False, "debug": False, "contract": True}
 

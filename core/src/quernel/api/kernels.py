@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
-from quernel.errors import KernelTypeError, LaunchError
+from quernel.errors import KernelTypeError, LaunchError, QuernelError
 from quernel.runtime.launchables import Launchable
 
 if TYPE_CHECKING:
@@ -85,11 +85,14 @@ class Kernel:
         Raises:
             KernelTypeError: always, showing both forms.
         """
+        from quernel.runtime.launch_sites import as_raised_by_the_call
+
         name = self.__name__
-        raise KernelTypeError(
+        error = KernelTypeError(
             f"kernel {name} was called without saying how many threads run",
             fix=f"{name}.over(extent)(...) for one thread per point, or {name}[grid, block](...) for explicit blocks",
         )
+        raise as_raised_by_the_call(error, 1) from error.__cause__
 
     def options(
         self,
@@ -122,7 +125,12 @@ class Kernel:
             "interpret": interpret,
             "contract": contract,
         }
-        return self._with({name: value for name, value in given.items() if value is not _UNSET})
+        try:
+            return self._with({name: value for name, value in given.items() if value is not _UNSET})
+        except QuernelError as error:
+            from quernel.runtime.launch_sites import as_raised_by_the_call
+
+            raise as_raised_by_the_call(error, 1) from error.__cause__
 
     def specialize(self, *types: Any, **types_or_constants: Any) -> SpecializedKernel:
         """One specialization, to look at without launching: types (or arguments) by position or name.
@@ -135,7 +143,12 @@ class Kernel:
         """
         from quernel.api.specialized import specialize
 
-        return specialize(self._launchable, types, types_or_constants)
+        try:
+            return specialize(self._launchable, types, types_or_constants)
+        except QuernelError as error:
+            from quernel.runtime.launch_sites import as_raised_by_the_call
+
+            raise as_raised_by_the_call(error, 1) from error.__cause__
 
     @property
     def writes(self) -> tuple[str, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from quernel.api.wiring import connect
-from quernel.errors import LaunchError
+from quernel.errors import LaunchError, QuernelError
 from quernel.geometry import normalize_block
 from quernel.runtime.devices import Device
 from quernel.runtime.directory import directory
-from quernel.runtime.launch_sites import locate
+from quernel.runtime.launch_sites import as_raised_by_the_call
 from quernel.runtime.launchables import Launchable
 from quernel.runtime.launchers import Launcher
 from quernel.runtime.layouts import extent_layout, grid_layout
@@ -26,9 +26,8 @@ def over(kernel: Launchable, extent: Any, block: Any, device: Any, stream: Strea
         shape = kernel.block if block is None else normalize_block(block)
         geometry, facts = extent_layout(extent, shape)
         return Launcher(kernel, geometry, facts, _device(kernel, device), stream)
-    except LaunchError as error:
-        locate(error, 2)
-        raise
+    except QuernelError as error:
+        raise as_raised_by_the_call(error, 2) from error.__cause__
 
 
 def on_grid(kernel: Launchable, key: Any) -> Launcher:
@@ -38,9 +37,8 @@ def on_grid(kernel: Launchable, key: Any) -> Launcher:
         shape = kernel.block if block is None else normalize_block(block)
         geometry, facts = grid_layout(grid, shape)
         return Launcher(kernel, geometry, facts, _device(kernel, None), stream)
-    except LaunchError as error:
-        locate(error, 2)
-        raise
+    except QuernelError as error:
+        raise as_raised_by_the_call(error, 2) from error.__cause__
 
 
 def _device(kernel: Launchable, device: Any) -> Device | None:

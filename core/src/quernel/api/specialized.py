@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import cached_property
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -12,9 +12,10 @@ from quernel.api.wiring import connect
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.compiler.definition import KernelDefinition, Specialization
 from quernel.compiler.recording import CompilationRecording
-from quernel.dtypes import ArrayType, ParameterType, ScalarType
+from quernel.dtypes import ArrayType, ParameterType, ScalarType, StructType, ValueType, VectorType
 from quernel.errors import KernelSyntaxError, KernelTypeError
 from quernel.geometry import DEFAULT_BLOCKS, LaunchForm
+from quernel.kept import kept
 from quernel.runtime.argument_types import argument_type, constant_value
 from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.definitions import ForeignOrigin
@@ -50,7 +51,7 @@ class SpecializedKernel:
         types = ", ".join(f"{name}: {given}" for name, given in self.definition.specialization.parameters)
         return f"<{self.definition.name}({types}) for {self.device.name}>"
 
-    @cached_property
+    @kept
     def module(self) -> Module:
         """Its IR as nodes.
 
@@ -59,21 +60,21 @@ class SpecializedKernel:
         """
         return self.definition.expand()
 
-    @cached_property
+    @kept
     def ir(self) -> str:
         """Its IR as text."""
         from quernel.ir.printer import print_module
 
         return print_module(self.module)
 
-    @cached_property
+    @kept
     def source(self) -> str | None:
         """The text that the backend lowers it to, or `None` where it has none to show."""
         lowered = self._lowered
         text: str | None = self._recording.source_text or self._compiler.source(lowered)
         return text
 
-    @cached_property
+    @kept
     def asm(self) -> str | None:
         """The device's assembly, or `None` where the backend has no disassembler."""
         text: str | None = self._compiler.assembly(self._lowered)
@@ -100,7 +101,7 @@ class SpecializedKernel:
         """What a launch needs besides the code: argument slots, what is written, shared memory."""
         return self.device.operations.target.header(self._artifact)
 
-    @cached_property
+    @kept
     def _id(self) -> ArtifactId[Any]:
         return ArtifactId(self.definition.id, self._compiler.default_variant(self.definition.specialization.signature))
 
@@ -108,15 +109,15 @@ class SpecializedKernel:
     def _compiler(self) -> Any:
         return self.device.operations.target.compiler
 
-    @cached_property
+    @kept
     def _recording(self) -> CompilationRecording:
         return CompilationRecording(is_full=True)
 
-    @cached_property
+    @kept
     def _lowered(self) -> Any:
         return self._compiler.lower(self.definition, self._id, self._recording, _log)
 
-    @cached_property
+    @kept
     def _artifact(self) -> Any:
         return self._compiler.finalize(self._id, self._lowered)
 
@@ -132,19 +133,44 @@ def specialize(launchable: Launchable, types: tuple[Any, ...], named: dict[str, 
         if name in given:
             parameters.bind(types, {name: value})
         given[name] = value
-    exact: list[tuple[str, ParameterType]] = []
-    constants: list[tuple[str, Any]] = []
-    for spec in parameters.specs:
-        if spec.is_const:
-            value = given.get(spec.name, spec.default)
-            if value is MISSING:
-                raise KernelTypeError(f"Const parameter {spec.name!r} has no value", fix=f"pass {spec.name}=...")
-            constants.append((spec.name, constant_value(spec, value)))
-        else:
-            exact.append((spec.name, _exact_type(spec, given.get(spec.name, MISSING))))
+    values = [given.get(spec.name, spec.default if spec.is_const else MISSING) for spec in parameters.specs]
+    exact, constants = _exact(parameters.specs, values)
     device = directory.device(launchable.device)
-    definition = _defined(launchable, tuple(exact), tuple(constants))
-    return SpecializedKernel(definition, device)
+    return SpecializedKernel(_defined(launchable, exact, constants), device)
+
+
+def _exact(
+    specs: Sequence[Spec], values: Sequence[Any]
+) -> tuple[tuple[tuple[str, ParameterType], ...], tuple[tuple[str, Any], ...]]:
+    """The types and constants of a specialization; `MISSING` where only the annotation says something."""
+    from quernel.runtime.compounds import flattened
+    from quernel.runtime.generics import with_variables
+
+    typed = [_as_declared(spec, value) for spec, value in zip(specs, values, strict=True)]
+    specs, values, _ = flattened([spec for spec, _ in typed], [value for _, value in typed])
+    passed: list[tuple[Spec, Any]] = []
+    constants: list[tuple[str, Any]] = []
+    for spec, value in zip(specs, values, strict=True):
+        if not spec.is_const:
+            passed.append((spec, value))
+        elif value is MISSING:
+            raise KernelTypeError(f"Const parameter {spec.name!r} has no value", fix=f"pass {spec.name}=...")
+        else:
+            constants.append((spec.name, constant_value(spec, value)))
+    types = [_exact_type(spec, value) for spec, value in passed]
+    types = with_variables([spec for spec, _ in passed], types, [MISSING] * len(types))
+    exact = tuple((spec.name, type_) for (spec, _), type_ in zip(passed, types, strict=True))
+    return exact, tuple(constants)
+
+
+def _as_declared(spec: Spec, value: Any) -> tuple[Spec, Any]:
+    """A type given for a struct or vector as if it had been declared."""
+    is_type = isinstance(value, type | np.dtype | StructType | VectorType)
+    if is_type and not spec.is_const and (spec.is_compound or spec.declared is None):
+        given = Spec(spec.name, declared_type(spec.name, value))
+        if given.is_compound:
+            return given, MISSING
+    return spec, value
 
 
 def written_names(launchable: Launchable) -> tuple[str, ...]:
@@ -163,18 +189,14 @@ def written_names(launchable: Launchable) -> tuple[str, ...]:
 
 
 def _without_device(launchable: Launchable) -> KernelDefinition:
-    exact: list[tuple[str, ParameterType]] = []
-    constants: list[tuple[str, Any]] = []
-    for spec in launchable.parameters.specs:
-        if spec.is_const:
-            if spec.default is MISSING:
-                raise KernelTypeError(
-                    f"what kernel {launchable.origin.name} writes may depend on {spec.name!r}", fix="launch it first"
-                )
-            constants.append((spec.name, constant_value(spec, spec.default)))
-        else:
-            exact.append((spec.name, _exact_type(spec, MISSING)))
-    return _defined(launchable, tuple(exact), tuple(constants))
+    specs = launchable.parameters.specs
+    for spec in specs:
+        if spec.is_const and spec.default is MISSING:
+            raise KernelTypeError(
+                f"what kernel {launchable.origin.name} writes may depend on {spec.name!r}", fix="launch it first"
+            )
+    exact, constants = _exact(specs, [spec.default if spec.is_const else MISSING for spec in specs])
+    return _defined(launchable, exact, constants)
 
 
 def _defined(
@@ -202,7 +224,7 @@ def _defined(
 def _exact_type(spec: Spec, given: Any) -> ParameterType:
     if given is MISSING:
         declared = spec.declared
-        if isinstance(declared, ArrayType) and declared.element is not None:
+        if isinstance(declared, ArrayType) and isinstance(declared.element, ValueType):
             return ArrayType(declared.element, 1 if declared.ndim is None else declared.ndim)
         if isinstance(declared, ScalarType):
             return declared
@@ -211,10 +233,14 @@ def _exact_type(spec: Spec, given: Any) -> ParameterType:
             fix=f"pass {spec.name}=qn.f32, qn.Array1[qn.f32] or an argument",
         )
     if isinstance(given, np.ndarray | np.generic | DeviceArray | bool | int | float):
+        if spec.vector is not None:
+            from quernel.runtime.vectors import read_vectors
+
+            read_vectors(spec, given)
         return argument_type(spec, given)
     wanted = declared_type(spec.name, given)
     if isinstance(wanted, ScalarType):
         return wanted
-    if isinstance(wanted, ArrayType) and wanted.element is not None:
+    if isinstance(wanted, ArrayType) and isinstance(wanted.element, ValueType):
         return ArrayType(wanted.element, 1 if wanted.ndim is None else wanted.ndim)
     raise KernelTypeError(f"{given!r} is no exact type for parameter {spec.name!r}", fix="write qn.Array1[qn.f32]")

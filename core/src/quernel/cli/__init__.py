@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from typing import NoReturn
 
 import click
 
@@ -50,6 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     try:
         status = _root.main(args=arguments, prog_name="quernel", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)
@@ -59,4 +63,16 @@ def main(arguments: list[str] | None = None) -> None:
     except QuernelError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
+    except OSError as error:
+        _leave_broken_output(error)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _leave_broken_output(error: OSError) -> NoReturn:
+    """Ends where what is printed has nowhere to go: a closed pipe quietly, a full disk with its reason."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115 — the interpreter flushes it at exit
+    if error.errno not in (errno.EPIPE, errno.ENOSPC):
+        raise error
+    if error.errno == errno.ENOSPC:
+        click.echo(f"error: cannot print: {error.strerror}", err=True)
+    sys.exit(1)

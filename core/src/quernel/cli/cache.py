@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -93,6 +94,8 @@ def clear(yes: bool) -> None:
     from quernel.store import clear as clear_store
 
     layer = _layer()
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("there is no terminal to ask on: pass --yes")
     if not yes:
         click.confirm(f"delete all compiled kernels in {layer.folder}?", abort=True)
     click.echo(f"{clear_store(layer)} rows deleted")

@@ -84,7 +84,6 @@ def demo(image: Path | None, spec: str | None, output: Path) -> int:
     steps: list[_Step] = []
     picture = read_picture(image) if image is not None else _draw(device, steps)
     results = _filter(device, picture, steps)
-    output.mkdir(parents=True, exist_ok=True)
     for name, result in {"input": picture, **results}.items():
         write_picture(output / f"{name}.png", result)
     _report(device, picture, steps, records, output)

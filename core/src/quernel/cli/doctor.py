@@ -38,7 +38,9 @@ def _versions() -> dict[str, str]:
 
 def _backend_reports(findings: list[_Finding]) -> list[dict[str, Any]]:
     import quernel as qn
+    from quernel.errors import QuernelError
     from quernel.plugins import BackendCatalog
+    from quernel.runtime.asking import ask_devices, ask_health
     from quernel.runtime.operations import Unavailable
 
     catalog = BackendCatalog()
@@ -50,8 +52,12 @@ def _backend_reports(findings: list[_Finding]) -> list[dict[str, Any]]:
             findings.append(_Finding(f"backend {info.name}", info.reason, info.fix))
         else:
             backend = catalog.load(info.name)
-            health = backend.health()
-            devices = backend.devices()
+            try:
+                health, devices = ask_health(backend), ask_devices(backend)
+            except QuernelError as error:
+                findings.append(_Finding(f"backend {info.name}", error.what, error.fix or ""))
+                reports.append(report | {"ok": False})
+                continue
             report["versions"] = dict(health.versions)
             findings.extend(
                 _Finding(f"backend {info.name}", problem.reason, problem.fix) for problem in health.problems

@@ -30,13 +30,27 @@ def read_picture(path: Path) -> np.ndarray[Any, np.dtype[np.float32]]:
 
     try:
         with image.open(path) as opened:
-            colours = np.asarray(ImageOps.exif_transpose(opened).convert("RGB"), np.float32)
+            turned = ImageOps.exif_transpose(opened)
+            if turned.mode == "F":
+                raise click.ClickException(f"{path} holds floats without a scale; save it with 8 bits a colour")
+            colours = np.asarray(turned.convert("RGB"), np.float32)
     except (OSError, ValueError, image.DecompressionBombError) as error:
         raise click.ClickException(f"{path} cannot be read as a picture: {error}") from error
     return np.ascontiguousarray(colours.transpose(2, 0, 1)) / np.float32(255)
 
 
 def write_picture(path: Path, picture: np.ndarray[Any, Any]) -> None:
-    """Writes (3, height, width) in colour, or (height, width) in grey; values beyond 0 to 1 are clipped."""
+    """Writes (3, height, width) in colour, or (height, width) in grey; values beyond 0 to 1 are clipped.
+
+    Raises:
+        click.ClickException: nothing can be written there.
+    """
     levels = np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
-    _pillow().fromarray(levels if levels.ndim == 2 else levels.transpose(1, 2, 0)).save(path)
+    image = _pillow().fromarray(levels if levels.ndim == 2 else levels.transpose(1, 2, 0))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image.save(path)
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot write {path}: {error.strerror}; choose another folder with --output"
+        ) from error

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quernel.compiler.inflight import Found, Job, JobState, LoadedKernel
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Sequence
     from concurrent.futures import Executor
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from quernel.store import CompilationBatchRecord, CompilationRecord, Environment
 
 __all__ = ["Batch", "RecordSink"]
-
-_log = logging.getLogger("quernel.compiler")
 
 
 class RecordSink(Protocol):
@@ -192,7 +190,7 @@ class Batch:
         from quernel.identity import ir_key
 
         for level, line in result.log_lines:
-            _log.log(level, "%s: %s", job.name, line)
+            _logger().log(level, "%s: %s", job.name, line)
         job.recording.absorb(result.recording)
         job.worker = result.worker
         if result.failure is not None:
@@ -233,7 +231,7 @@ class Batch:
         except Exception as refusal:
             if not job.is_from_store:
                 raise
-            _log.warning("compiling %s anew, as the device refused the stored artifact: %s", job.name, refusal)
+            _logger().warning("compiling %s anew, as the device refused the stored artifact: %s", job.name, refusal)
             self._target.drop(self._environment, job.id)
             job.why_missed = ("refused by the device",)
             job.start_afresh()
@@ -280,11 +278,18 @@ class Batch:
         try:
             self._records(self._environment, records, batch, self._level)
         except Exception:
-            _log.exception("the records of a batch could not be kept")
+            _logger().exception("the records of a batch could not be kept")
+
+
+def _logger() -> logging.Logger:
+    """The logger of everything about compiling; a warm start has nothing to log and does not import it."""
+    import logging
+
+    return logging.getLogger("quernel.compiler")
 
 
 def _log_compiled(job: Job, target_info: Any) -> None:
-    _log.info(
+    _logger().info(
         "compiled %s %s for %s %s in %.1f ms",
         job.name,
         job.id.kernel.digest[:12],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -44,6 +45,7 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
         self.target = target
         self.lock = threading.Lock()
         self._environment: object = None
+        self._rest: tuple[object, float] = (None, 0.0)
         self._by_digest: weakref.WeakValueDictionary[str, SharedLoad[LoadedT]] = weakref.WeakValueDictionary()
 
     def persists(self, environment: Environment | None) -> bool:
@@ -143,9 +145,16 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
         method: Callable[[CompilationTarget[VariantT, ArtifactT, LoadedT]], T],
         miss: T,
     ) -> T:
+        resting, until_s = self._rest
+        if resting is not None and resting is environment and time.monotonic() < until_s:
+            return miss
+        start_s = time.monotonic()
         try:
             return self._call(environment, method)
         except StoreError as error:
+            now_s = time.monotonic()
+            if now_s - start_s > _SLOW_S:
+                self._rest = (environment, now_s + _REST_S)
             self._say(environment, error)
             return miss
 
@@ -154,4 +163,7 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
             environment.say_unusable(error)
 
 
+_SLOW_S = 0.5
+_REST_S = 10.0
+"""A store that failed only after it had kept the launch waiting, as under another's lock, is left alone for so long."""
 _UNKNOWN = object()

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, TypeAlias, cast, final
 
 import attrs
 
+from quernel.errors import QuernelError
 from quernel.identity.bytecode import Lookups, lookups
 from quernel.identity.encoding import Encoder, frame, text_frame, type_name
 from quernel.identity.guards import Guards
@@ -179,7 +180,19 @@ class _Walk(Encoder):
 
     def _class(self, value: type) -> bytes:
         self._owners.setdefault(id(value), (value, self._name))
-        return text_frame(b"C", type_name(value))
+        return text_frame(b"C", type_name(value)) + self._fields(value)
+
+    def _fields(self, value: type) -> bytes:
+        """The fields of a class that a kernel may take as a struct, with their types."""
+        if "__attrs_attrs__" not in vars(value):
+            return b""
+        from quernel.structs import fields_of
+
+        try:
+            fields = fields_of(value)
+        except QuernelError:  # No struct of the language; a kernel that calls it is refused.
+            return b""
+        return self.sequence(b"d", [part for field in fields for part in field])
 
     def _builtin_function(self, value: BuiltinFunctionType) -> bytes:
         return text_frame(b"B", f"{value.__module__}.{value.__qualname__}")

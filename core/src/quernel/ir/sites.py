@@ -14,7 +14,7 @@ from typing import assert_never
 import attrs
 
 from quernel.diagnostics import Record, value_of
-from quernel.dtypes import DType
+from quernel.dtypes import DType, bf16, f32
 from quernel.errors import KernelAssertionError, OutOfBoundsError
 from quernel.ir.nodes import Assert, Module, Print, Stmt
 from quernel.ir.walk import map_bodies, map_statements, walk_statements
@@ -66,7 +66,9 @@ class Site:
 
     def text(self, cells: Sequence[int]) -> str:
         """What a print of these raw cells shows, as Python's `print` would but for the end of the line."""
-        shown = [str(dtype(value)) for value, dtype in zip(self.values(cells), self.types, strict=False)]
+        # NumPy alone has no bf16; each of its values is one of f32.
+        types = [f32 if dtype is bf16 else dtype for dtype in self.types]
+        shown = [str(dtype(value)) for value, dtype in zip(self.values(cells), types, strict=False)]
         if not self.format:
             return " ".join(shown)
         return "".join(itertools.chain.from_iterable(itertools.zip_longest(self.format, shown, fillvalue="")))

@@ -7,18 +7,30 @@ import ast
 from quernel.dtypes import DType, ScalarType, u64
 from quernel.intrinsics import Intrinsic
 from quernel.ir import nodes
-from quernel.lang.conversions import as_scalar, meeting, stored
-from quernel.lang.elements import Element, load
-from quernel.lang.expressions import element, evaluate, evaluate_operands, scalar
+from quernel.lang.compounds import operate
+from quernel.lang.conversions import meeting
+from quernel.lang.elements import Element, load, store
+from quernel.lang.expressions import evaluate, evaluate_operands, locate
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.memory import SPACES, allocate
-from quernel.lang.operators import binary
 from quernel.lang.promotion import kind_of
 from quernel.lang.refusals import Node
 from quernel.lang.scope import Entry
-from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, named
+from quernel.lang.trees import has_layout_of, leaves, map_leaves, shown_path
+from quernel.lang.values import (
+    ArrayValue,
+    Compound,
+    ObjectValue,
+    Scalar,
+    StructValue,
+    TupleValue,
+    Value,
+    VectorValue,
+    describe,
+    named,
+)
 
-__all__ = ["assign", "assign_name", "augmented"]
+__all__ = ["assign", "assign_compound", "assign_name", "assign_to", "augmented", "in_type", "taken"]
 
 
 def assign(lowering: FunctionLowering, node: ast.Assign) -> None:
@@ -28,10 +40,10 @@ def assign(lowering: FunctionLowering, node: ast.Assign) -> None:
         _allocate(lowering, node, space)
         return
     value = evaluate(lowering, node.value)
-    if len(node.targets) > 1 and isinstance(value, Scalar):
-        value = lowering.leaf(value, node.value)
+    if len(node.targets) > 1:
+        value = map_leaves(value, lambda _, leaf: lowering.leaf(leaf, node.value) if isinstance(leaf, Scalar) else leaf)
     for target in node.targets:
-        _assign_to(lowering, target, value, node.value)
+        assign_to(lowering, target, value, node.value)
 
 
 def _allocation(lowering: FunctionLowering, value: ast.expr) -> Intrinsic | None:
@@ -61,44 +73,68 @@ def _allocate(lowering: FunctionLowering, node: ast.Assign, intrinsic: Intrinsic
             )
 
 
-def _assign_to(lowering: FunctionLowering, target: ast.expr, value: Value, source: ast.expr) -> None:
+def assign_to(lowering: FunctionLowering, target: ast.expr, value: Value, source: ast.expr) -> None:
+    """Assigns a value to a name, an element or several targets; `source` is where the value comes from."""
     match target:
         case ast.Name(id=name):
             _bind(lowering, target, name, value, source)
-        case ast.Subscript():
+        case ast.Subscript() | ast.Attribute():
             values, marks = [value], [lowering.mark()]
-            where = _target(lowering, target)
+            where = _element(lowering, target)
             lowering.loads_before(values, marks, [source])
-            held = as_scalar(lowering, values[0], source, "what is stored")
-            converted = stored(lowering, held, where.dtype, source)
-            lowering.emit(nodes.Store(place=where.place(lowering, target), value=converted, loc=lowering.where(target)))
+            store(lowering, where, values[0], target, source)
         case ast.Tuple(elts=targets) | ast.List(elts=targets):
             _unpack(lowering, target, targets, value, source)
         case ast.Starred():
             raise lowering.refuse.syntax(target, "`*` in an assignment has no meaning in a kernel", "name each value")
         case _:
-            raise lowering.refuse.syntax(
-                target,
-                f"`{ast.unparse(target)}` cannot be assigned in a kernel",
-                "assign to a local or to an element of an array",
-            )
+            raise _not_assignable(lowering, target)
 
 
-def _target(lowering: FunctionLowering, target: ast.Subscript) -> Element:
-    owner = evaluate(lowering, target.value)
-    if not isinstance(owner, ArrayValue):
-        name = ast.unparse(target.value)
-        raise lowering.refuse.type(
-            target, f"`{name}` is no array, so its elements cannot be assigned", "assign to an element of an array"
-        )
-    return element(lowering, target, owner)
+def _not_assignable(lowering: FunctionLowering, target: ast.expr) -> Exception:
+    return lowering.refuse.syntax(
+        target,
+        f"`{ast.unparse(target)}` cannot be assigned in a kernel",
+        "assign to a local or to an element of an array",
+    )
+
+
+def _element(lowering: FunctionLowering, target: ast.Subscript | ast.Attribute) -> Element:
+    """The element, or the part of one, that a target names.
+
+    Raises:
+        KernelTypeError: it names a part of a value that is not in memory.
+    """
+    root: ast.expr = target
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if isinstance(target, ast.Attribute) and not isinstance(root, ast.Subscript):
+        owner = evaluate(lowering, target.value)
+        if isinstance(owner, VectorValue | StructValue):
+            raise _not_in_memory(lowering, target, owner)
+        raise _not_assignable(lowering, target)
+    found = locate(lowering, target)
+    if isinstance(found, Element):
+        return found
+    name = ast.unparse(target.value)
+    raise lowering.refuse.type(
+        target, f"`{name}` is no array, so its elements cannot be assigned", "assign to an element of an array"
+    )
+
+
+def _not_in_memory(lowering: FunctionLowering, target: ast.Attribute, owner: Value) -> Exception:
+    return lowering.refuse.type(
+        target,
+        f"`{ast.unparse(target.value)}` is a value ({describe(owner)}), and its parts do not change",
+        "make a new one of its parts and assign that",
+    )
 
 
 def _unpack(
     lowering: FunctionLowering, target: ast.expr, targets: list[ast.expr], value: Value, source: ast.expr
 ) -> None:
     """Several targets; every value is taken before the first of them changes."""
-    if not isinstance(value, TupleValue):
+    if not isinstance(value, TupleValue | VectorValue):
         raise lowering.refuse.type(
             target, f"one value is unpacked into {len(targets)} names", "give as many values as names"
         )
@@ -108,38 +144,47 @@ def _unpack(
             f"{len(value.items)} values are unpacked into {len(targets)} names",
             "give as many values as names",
         )
-    items = [_taken(lowering, item, source) for item in value.items]
-    sources = list(source.elts) if isinstance(source, ast.Tuple) else [source] * len(items)
+    items = [taken(lowering, item, source) for item in value.items]
+    sources = list(source.elts) if isinstance(source, ast.Tuple) else []
+    if len(sources) != len(items):
+        sources = [source] * len(items)
     for inner, item, item_source in zip(targets, items, sources, strict=True):
-        _assign_to(lowering, inner, item, item_source)
+        assign_to(lowering, inner, item, item_source)
 
 
-def _taken(lowering: FunctionLowering, value: Value, source: ast.expr) -> Value:
-    match value:
-        case Scalar(expr=None) | Scalar(expr=nodes.Param() | nodes.ThreadIndex() | nodes.Shape() | nodes.Const()):
+def taken(lowering: FunctionLowering, value: Value, source: Node) -> Value:
+    """`value` as it is now, whatever is assigned next."""
+    return map_leaves(
+        value, lambda _, leaf: _taken_scalar(lowering, leaf, source) if isinstance(leaf, Scalar) else leaf
+    )
+
+
+def _taken_scalar(lowering: FunctionLowering, value: Scalar, source: Node) -> Scalar:
+    match value.expr:
+        case None | nodes.Param() | nodes.ThreadIndex() | nodes.Shape() | nodes.Const():
             return value
-        case Scalar(expr=nodes.Local(name=name)) if lowering.scope.is_temporary(name):
+        case nodes.Local(name=name) if lowering.scope.is_temporary(name):
             return value
-        case Scalar():
-            return lowering.held(value, source)
-        case TupleValue(items):
-            return TupleValue(tuple(_taken(lowering, item, source) for item in items))
+        case nodes.VecGet(operand=nodes.Local(name=name)) if lowering.scope.is_temporary(name):
+            return value
         case _:
-            return value
+            return lowering.held(value, source)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def _bind(lowering: FunctionLowering, target: ast.Name, name: str, value: Value, source: ast.expr) -> None:
     """A name for a value; what is known when the kernel is compiled keeps one name for good."""
     scope = lowering.scope
-    if isinstance(value, TupleValue):
-        raise lowering.refuse.later(
-            target,
-            f"`{name}` names a tuple of {len(value.items)} values: locals that hold tuples are",
-            "unpack it: `a, b = …`",
-        )
-    if isinstance(value, Scalar) and not isinstance(scope.parameters.get(name), ArrayValue | ObjectValue):
-        assign_name(lowering, target, name, value, source)
-        return
+    parameter = scope.parameters.get(name)
+    if not isinstance(parameter, ArrayValue | ObjectValue):
+        if isinstance(value, Scalar):
+            assign_name(lowering, target, name, value, source)
+            return
+        if isinstance(value, Compound):
+            assign_compound(lowering, target, name, value, source)
+            return
     if isinstance(value, ObjectValue) and (value.value is None or isinstance(value.value, str)):
         raise lowering.refuse.type(source, f"{value.value!r} cannot be held in a local", "use numbers")
     if scope.stores[name] > 1 or name in scope.parameters:
@@ -156,6 +201,35 @@ def _mark_assigned(lowering: FunctionLowering, name: str) -> None:
     lowering.scope.assigned |= {name}
 
 
+def assign_compound(lowering: FunctionLowering, target: Node, name: str, value: Compound, source: Node) -> None:
+    """`name = value`: a variable for each leaf.
+
+    Raises:
+        KernelTypeError: the local holds something made of other parts elsewhere.
+    """
+    scope = lowering.scope
+    loc = lowering.where(target)
+    if name in scope.joins.found:
+        known = scope.joins.found[name]
+        raise _other_parts(lowering, target, name, named(known.type), known.loc.line, value)
+    layout, first = scope.layouts.setdefault(name, (value, loc))
+    if not has_layout_of(layout, value):
+        raise _other_parts(lowering, target, name, describe(layout), first.line, value)
+    scope.bound.pop(name, None)
+    for path, leaf in leaves(taken(lowering, value, source), name):
+        if isinstance(leaf, Scalar):
+            _assign_variable(lowering, target, path, leaf, source)
+    _mark_assigned(lowering, name)
+
+
+def _other_parts(lowering: FunctionLowering, target: Node, name: str, known: str, line: int, value: Value) -> Exception:
+    return lowering.refuse.type(
+        target,
+        f"`{name}` is {known} in line {line} and {describe(value)} here; a local keeps the parts it is made of",
+        "give the other value a name of its own",
+    )
+
+
 def assign_name(lowering: FunctionLowering, target: Node, name: str, value: Scalar, source: Node) -> None:
     """`name = value`, after joining the type of the value with those of the local's other assignments.
 
@@ -163,14 +237,23 @@ def assign_name(lowering: FunctionLowering, target: Node, name: str, value: Scal
         KernelTypeError: the kinds differ, or a weak integer does not fit.
     """
     scope = lowering.scope
-    loc = lowering.where(target)
-    entry = scope.joins.add(name, value, loc)
-    if entry is None:
-        raise _mismatch(lowering, target, name, scope.joins.found[name], value)
+    if name in scope.layouts:
+        layout, first = scope.layouts[name]
+        raise _other_parts(lowering, target, name, describe(layout), first.line, value)
+    _assign_variable(lowering, target, name, value, source)
     scope.bound.pop(name, None)
-    converted = in_type(lowering, value, entry.type, source)
-    lowering.emit(nodes.Assign(name=scope.ir_name(name), value=lowering.expr(converted, source), loc=loc))
     _mark_assigned(lowering, name)
+
+
+def _assign_variable(lowering: FunctionLowering, target: Node, path: str, value: Scalar, source: Node) -> None:
+    """Assigns the variable of a local, or of a leaf of one."""
+    scope = lowering.scope
+    loc = lowering.where(target)
+    entry = scope.joins.add(path, value, loc)
+    if entry is None:
+        raise _mismatch(lowering, target, shown_path(path), scope.joins.found[path], value)
+    converted = in_type(lowering, value, entry.type, source)
+    lowering.emit(nodes.Assign(name=scope.ir_name(path), value=lowering.expr(converted, source), loc=loc))
 
 
 def in_type(lowering: FunctionLowering, value: Scalar, type_: ScalarType, node: Node) -> Scalar:
@@ -205,29 +288,36 @@ def _mismatch(lowering: FunctionLowering, target: Node, name: str, known: Entry,
     )
 
 
+# --- augmented --------------------------------------------------------------------------------------------------------
+
+
 def augmented(lowering: FunctionLowering, node: ast.AugAssign) -> None:
     """`target op= value`; the index of an element is evaluated once, and the old value read before the right side."""
     match node.target:
-        case ast.Name(id=name):
-            read = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), node.target)
-            left = scalar(lowering, read)
-            value = binary(lowering, type(node.op), left, scalar(lowering, node.value), node)
-            assign_name(lowering, node.target, name, value, node.value)
-        case ast.Subscript():
-            where = _target(lowering, node.target).held(lowering, node.target)
-            values: list[Value] = [load(lowering, where, node.target)]
-            marks = [lowering.mark()]
-            right = scalar(lowering, node.value)
-            lowering.loads_before(values, marks, [node.target])
-            held = values[0]
-            assert isinstance(held, Scalar)
-            result = binary(lowering, type(node.op), held, right, node)
-            converted = stored(lowering, result, where.dtype, node)
-            place = where.place(lowering, node.target)
-            lowering.emit(nodes.Store(place=place, value=converted, loc=lowering.where(node.target)))
+        case ast.Name() as target:
+            read = ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target)
+            left = evaluate(lowering, read)
+            value = _operated(lowering, node, left, read)
+            _bind(lowering, target, target.id, value, node.value)
+        case ast.Subscript() | ast.Attribute():
+            where = _element(lowering, node.target).held(lowering, node.target)
+            value = _operated(lowering, node, load(lowering, where, node.target), node.target)
+            if isinstance(value, Scalar):
+                store(lowering, where, value, node.target, _whole(node))
+            else:
+                store(lowering, where, value, node.target, node.value)
         case _:
-            raise lowering.refuse.syntax(
-                node.target,
-                f"`{ast.unparse(node.target)}` cannot be assigned in a kernel",
-                "assign to a local or to an element of an array",
-            )
+            raise _not_assignable(lowering, node.target)
+
+
+def _operated(lowering: FunctionLowering, node: ast.AugAssign, left: Value, read: ast.expr) -> Value:
+    values: list[Value] = [left]
+    marks = [lowering.mark()]
+    right = evaluate(lowering, node.value)
+    lowering.loads_before(values, marks, [read])
+    return operate(lowering, type(node.op), values[0], right, node, (read, node.value))
+
+
+def _whole(node: ast.AugAssign) -> ast.expr:
+    """The operation as an expression that stands where the statement does."""
+    return ast.copy_location(ast.BinOp(left=node.target, op=node.op, right=node.value), node)

@@ -66,7 +66,7 @@ def atomic(lowering: FunctionLowering, node: ast.Call, intrinsic: Intrinsic, arg
 
 
 def _checked(lowering: FunctionLowering, node: ast.Call, op: AtomicOp, array: ArrayValue, element: Element) -> DType:
-    dtype = element.dtype
+    dtype = element.type
     name = ast.unparse(node.args[0])
     if array.space is Space.PRIVATE:
         raise lowering.refuse.type(

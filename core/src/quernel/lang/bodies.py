@@ -8,19 +8,21 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
+from quernel.dtypes import ValueType
 from quernel.errors import KernelTypeError
 from quernel.ir import nodes
-from quernel.lang.assignments import assign_name
+from quernel.lang.assignments import assign_compound, assign_name
 from quernel.lang.lowering import FunctionLowering, Unit
 from quernel.lang.parameters import parameters_of
 from quernel.lang.refusals import Refusals
 from quernel.lang.scope import Entry, Joins, Scope, stored_names
 from quernel.lang.statements import lower_body
-from quernel.lang.values import Scalar, Value
+from quernel.lang.trees import leaves
+from quernel.lang.values import Compound, Scalar, Value
 
 __all__ = ["LoweredBody", "lower_function"]
 
@@ -30,11 +32,20 @@ _Known = dict[str | int, Entry]
 
 @attrs.frozen(eq=False)
 class LoweredBody:
-    """A body: its variables, statements, results and the bounds of the function's weak parameters."""
+    """A body.
+
+    Attributes:
+        locals: its variables.
+        statements: its statements.
+        results: the types of the scalars that it returns.
+        returned: a value that it returns, whose scalars are those results.
+        bounds: the least and greatest value of each weak integer parameter.
+    """
 
     locals: tuple[nodes.LocalVariable, ...]
     statements: tuple[nodes.Stmt, ...]
     results: tuple[Entry, ...]
+    returned: Value | None
     bounds: Mapping[str, tuple[int, int]]
 
 
@@ -47,6 +58,7 @@ class _Passes:
         function: types.FunctionType,
         refuse: Refusals,
         values: dict[str, Value],
+        type_variables: Mapping[TypeVar, ValueType],
         *,
         is_kernel: bool,
     ) -> None:
@@ -54,6 +66,7 @@ class _Passes:
         self.function = function
         self.refuse = refuse
         self.values = values
+        self.type_variables = type_variables
         self.is_kernel = is_kernel
 
     def run(self, known: _Known, *, is_tolerant: bool = False) -> FunctionLowering:
@@ -61,7 +74,13 @@ class _Passes:
         body = self.refuse.source.definition.body
         scope = Scope(self.values, stored_names(body), Joins(known))
         lowering = FunctionLowering(
-            self.unit, self.function, self.refuse, scope, is_kernel=self.is_kernel, is_tolerant=is_tolerant
+            self.unit,
+            self.function,
+            self.refuse,
+            scope,
+            is_kernel=self.is_kernel,
+            is_tolerant=is_tolerant,
+            type_variables=self.type_variables,
         )
         _copy_assigned_parameters(lowering)
         lower_body(lowering, body)
@@ -78,14 +97,20 @@ class _Passes:
 
 
 def lower_function(
-    unit: Unit, function: types.FunctionType, refuse: Refusals, values: dict[str, Value], *, is_kernel: bool
+    unit: Unit,
+    function: types.FunctionType,
+    refuse: Refusals,
+    values: dict[str, Value],
+    type_variables: Mapping[TypeVar, ValueType],
+    *,
+    is_kernel: bool,
 ) -> LoweredBody:
-    """The body of `function` for the values of its parameters.
+    """The body of `function` for the values of its parameters and what its type variables stand for.
 
     Raises:
         KernelSyntaxError, KernelTypeError: it has no meaning.
     """
-    passes = _Passes(unit, function, refuse, values, is_kernel=is_kernel)
+    passes = _Passes(unit, function, refuse, values, type_variables, is_kernel=is_kernel)
     known: _Known = {}
     for _ in range(_MAX_PASSES):
         try:
@@ -106,17 +131,23 @@ def lower_function(
 
 def _finished(lowering: FunctionLowering) -> LoweredBody:
     _check_ends(lowering)
-    num_results = lowering.returns[1] if lowering.returns is not None else 0
+    returned = lowering.returns[1] if lowering.returns is not None else None
+    num_results = sum(1 for _ in leaves(returned)) if returned is not None else 0
     results = tuple(lowering.scope.joins[index] for index in range(num_results))
-    return LoweredBody(lowering.scope.variables(), (*lowering.allocations, *lowering.block), results, lowering.bounds)
+    statements = (*lowering.allocations, *lowering.block)
+    return LoweredBody(lowering.scope.variables(), statements, results, returned, lowering.bounds)
 
 
 def _copy_assigned_parameters(lowering: FunctionLowering) -> None:
     """Parameters are never assigned in the IR: those that are in the source start as locals of their value."""
     for argument in parameters_of(lowering.refuse):
         value = lowering.scope.parameters[argument.arg]
-        if argument.arg in lowering.scope.stores and isinstance(value, Scalar):
+        if argument.arg not in lowering.scope.stores:
+            continue
+        if isinstance(value, Scalar):
             assign_name(lowering, argument, argument.arg, value, argument)
+        elif isinstance(value, Compound):
+            assign_compound(lowering, argument, argument.arg, value, argument)
 
 
 def _check_ends(lowering: FunctionLowering) -> None:

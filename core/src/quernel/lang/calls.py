@@ -8,17 +8,20 @@ import types
 from collections.abc import Callable
 from typing import Final
 
+import attrs
 import numpy as np
 
 from quernel import intrinsics
-from quernel.dtypes import DType, ScalarType, bool_, dtype_of
+from quernel.dtypes import DType, ScalarType, StructType, VectorType, bool_, dtype_of, u64
 from quernel.errors import KernelTypeError
 from quernel.geometry import LaunchForm
 from quernel.intrinsics import DeviceFunction, Intrinsic
 from quernel.ir import nodes
-from quernel.ir.nodes import IndexKind
+from quernel.ir.nodes import IndexKind, UnaryOp
 from quernel.lang.atomics import ATOMICS, atomic
 from quernel.lang.blocks import barrier, needs_blocks
+from quernel.lang.collectives import COLLECTIVES, collective
+from quernel.lang.compounds import make_struct, make_vector
 from quernel.lang.constants import constant
 from quernel.lang.conversions import cast
 from quernel.lang.elements import length_along
@@ -26,7 +29,11 @@ from quernel.lang.functions_of_values import FUNCTIONS
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.memory import SPACES
 from quernel.lang.names import captured
-from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe, named
+from quernel.lang.prints import lower_print
+from quernel.lang.subgroups import SUBGROUPS, subgroup
+from quernel.lang.types import declared_type, is_type, type_that
+from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, VectorValue, describe, named
+from quernel.structs import is_struct_class, vec
 
 __all__ = ["call"]
 
@@ -41,11 +48,12 @@ _INDEX_KINDS: Final = {
 _WITHOUT_BLOCKS: Final = frozenset({IndexKind.GLOBAL_ID, IndexKind.GLOBAL_DIM})
 """What an `over` launch has; the others need blocks."""
 
-_Effect = Callable[[FunctionLowering, ast.Call, Intrinsic, list[Value]], Value | None]
-_EFFECTS: Final[dict[Intrinsic, _Effect]] = {intrinsics.barrier: barrier, **dict.fromkeys(ATOMICS, atomic)}
+_ByName = Callable[[FunctionLowering, ast.Call, Intrinsic, list[Value]], Value | None]
+"""Makes the value of a call of an intrinsic from its arguments."""
 
 _OWN_MESSAGES: Final[dict[object, tuple[str, str]]] = {
-    print: ("`print` in a kernel is", "write what you want to see into an array"),
+    enumerate: ("`enumerate` stands only behind `in` of a `for`", "write `for k, v in enumerate(t):` over a tuple"),
+    zip: ("`zip` stands only behind `in` of a `for`", "write `for a, b in zip(t, u):` over tuples"),
     sum: ("`sum` has no meaning in a kernel", "write the loop: `acc += …`"),
     sorted: ("`sorted` has no meaning in a kernel", "sort on the host"),
     range: ("`range` stands only behind `in` of a `for`", "write `for k in range(…):`"),
@@ -66,24 +74,23 @@ def call(
         KernelSyntaxError: what is called is not part of the language.
         KernelTypeError: the arguments do not fit.
     """
-    if isinstance(function, type) and issubclass(function, np.generic):
-        function = _scalar_type(lowering, node, function)
-    if isinstance(function, DType):
-        return _cast(lowering, node, function, arguments, keywords)
+    if _is_called_type(function):
+        return _made(lowering, node, function, arguments, keywords)
     if isinstance(function, Intrinsic) and function in _INDEX_KINDS:
         return _index(lowering, node, function, arguments, keywords)
-    if isinstance(function, Intrinsic) and function in _EFFECTS:
+    if isinstance(function, Intrinsic) and function in _BY_NAME:
         if keywords:
             raise lowering.refuse.type(
                 node, f"`qn.{function.name}` takes no argument by keyword", "give the arguments by position"
             )
-        return _EFFECTS[function](lowering, node, function, arguments)
+        return _BY_NAME[function](lowering, node, function, arguments)
     if function is len:
         return _length(lowering, node, arguments)
     if function is intrinsics.bitcast:
         return _bitcast(lowering, node, arguments, keywords)
     if function is print:
-        raise lowering.refuse.later(node, *_OWN_MESSAGES[print])
+        lower_print(lowering, node, arguments, keywords)
+        return None
     if isinstance(function, DeviceFunction):
         return _device_function(lowering, node, function, arguments, keywords)
     try:
@@ -114,25 +121,39 @@ def call(
 def _scalar(lowering: FunctionLowering, node: ast.Call, value: Value, name: str) -> Scalar:
     if isinstance(value, Scalar):
         return value
-    raise lowering.refuse.type(
-        node, f"`{name}` takes numbers, not {describe(value)}", "index an array to get one of its elements"
+    fix = (
+        "call it with each component" if isinstance(value, VectorValue) else "index an array to get one of its elements"
     )
+    raise lowering.refuse.type(node, f"`{name}` takes numbers, not {describe(value)}", fix)
 
 
-def _scalar_type(lowering: FunctionLowering, node: ast.Call, function: type) -> DType:
-    try:
-        return dtype_of(function)
-    except KernelTypeError as error:
-        raise lowering.refuse.type(node, error.what, error.fix or "use a type of the language") from None
+def _is_called_type(function: object) -> bool:
+    """Whether a call of `function` makes a value of a type; Python's own conversions are functions of values."""
+    return is_type(function) and not any(function is python for python in (bool, int, float))
 
 
-def _cast(
-    lowering: FunctionLowering, node: ast.Call, dtype: DType, arguments: list[Value], keywords: dict[str, Value]
-) -> Scalar:
-    lowering.supported(dtype, node, "values")
-    if keywords or len(arguments) != 1:
-        raise lowering.refuse.type(node, f"a cast to {dtype} takes one value", f"write `qn.{dtype}(x)`")
-    return cast(lowering, _scalar(lowering, node, arguments[0], f"qn.{dtype}"), dtype, node)
+def _made(
+    lowering: FunctionLowering,
+    node: ast.Call,
+    given: object,
+    arguments: list[Value],
+    keywords: dict[str, Value],
+) -> Value:
+    """A cast, a vector or a struct."""
+    if isinstance(given, type) and is_struct_class(given):
+        return make_struct(lowering, node, given, arguments, keywords)
+    type_ = declared_type(lowering, given, node)
+    match type_:
+        case VectorType():
+            return make_vector(lowering, node, type_, arguments)
+        case DType():
+            if keywords or len(arguments) != 1:
+                raise lowering.refuse.type(node, f"a cast to {type_} takes one value", f"write `qn.{type_}(x)`")
+            return cast(lowering, _scalar(lowering, node, arguments[0], f"qn.{type_}"), type_, node)
+        case StructType():
+            raise lowering.refuse.type(
+                node, f"{type_} has no class that could be called", "make structs by a frozen attrs class"
+            )
 
 
 def _index(
@@ -145,7 +166,7 @@ def _index(
     kind = _INDEX_KINDS[intrinsic]
     if lowering.unit.form is LaunchForm.OVER and kind not in _WITHOUT_BLOCKS:
         raise needs_blocks(lowering, node, intrinsic)
-    ndim = lowering.unit.ndim
+    ndim = len(lowering.unit.block)
     extra = [name for name in keywords if name != "axis"]
     if extra or len(arguments) + len(keywords) > 1:
         raise lowering.refuse.type(node, f"`{intrinsic.name}` takes at most an axis", f"write `qn.{intrinsic.name}(0)`")
@@ -173,7 +194,7 @@ def _length(lowering: FunctionLowering, node: ast.Call, arguments: list[Value]) 
     match arguments:
         case [ArrayValue() as array]:
             return length_along(lowering, array, 0, node)
-        case [TupleValue(items)]:
+        case [TupleValue(items=items) | VectorValue(items=items)]:
             return constant(len(items))
         case _:
             raise lowering.refuse.type(node, "`len` takes an array", "write `len(a)` or `a.shape[0]`")
@@ -185,7 +206,6 @@ def _bitcast(lowering: FunctionLowering, node: ast.Call, arguments: list[Value],
             pass
         case _:
             raise lowering.refuse.type(node, "`bitcast` takes a value and a type", "write `qn.bitcast(x, qn.u32)`")
-    lowering.supported(dtype, node, "values")
     if value.dtype.bits != dtype.bits or bool_ in (value.dtype, dtype):
         raise lowering.refuse.type(
             node,
@@ -242,7 +262,6 @@ def _refusal(lowering: FunctionLowering, node: ast.Call, function: object) -> Ex
                 f"`qn.{function.name}` stands only on the right of an assignment to a name",
                 f"write `tile = {ast.unparse(node)}`",
             )
-        return lowering.refuse.later(node, f"`qn.{function.name}` is", _instead(group))
     if hasattr(function, "over") and hasattr(function, "options"):
         return lowering.refuse.type(
             node, f"`{name}` is a kernel, and a kernel is launched from the host", "make the shared part a @qn.func"
@@ -266,11 +285,62 @@ def _scalar_function(name: str) -> str:
     return renamed.get(last, f"math.{last}")
 
 
-def _instead(group: str) -> str:
-    match group:
-        case "random":
-            return "draw the numbers on the host and pass them as an array"
-        case "uniform":
-            return "leave the call out"
+# --- what is called by name -------------------------------------------------------------------------------------------
+
+
+def _vector_type(
+    lowering: FunctionLowering, node: ast.Call, intrinsic: Intrinsic, arguments: list[Value]
+) -> ObjectValue:
+    """`qn.vec(qn.f32, 4)` in a kernel."""
+    match arguments:
+        case [ObjectValue() as element, Scalar(constant=int() as length)]:
+            dtype = type_that(lowering, element, node.args[0], "the element of a vector")
+            try:
+                return ObjectValue(vec(dtype, length))
+            except KernelTypeError as error:
+                raise lowering.refuse.type(node, error.what, error.fix or "use 2 or 4 scalars") from None
         case _:
-            return "write the result of each thread into an array, and combine them with a second kernel"
+            raise lowering.refuse.type(
+                node, "`qn.vec` takes a scalar type and a constant length", "write `qn.vec(qn.f32, 4)`"
+            )
+
+
+def _uniform(lowering: FunctionLowering, node: ast.Call, intrinsic: Intrinsic, arguments: list[Value]) -> Scalar:
+    """`qn.uniform(x)`: the same value, promised to be equal in all threads of the block."""
+    if len(arguments) != 1:
+        raise lowering.refuse.type(node, "`qn.uniform` takes one value", "write `qn.uniform(x)`")
+    value = _scalar(lowering, node, arguments[0], "qn.uniform")
+    if value.constant is not None:
+        return value
+    expr = nodes.Unary(op=UnaryOp.UNIFORM, operand=lowering.expr(value, node), loc=lowering.where(node))
+    return attrs.evolve(lowering.made(value.type, expr, node, value), origins=value.origins)
+
+
+def _philox(lowering: FunctionLowering, node: ast.Call, intrinsic: Intrinsic, arguments: list[Value]) -> Value | None:
+    """`qn.random.philox(seed, counter)`: four u64."""
+    from quernel.lang.philox import philox4x64
+
+    if len(arguments) != 2:
+        raise lowering.refuse.type(
+            node, "`qn.random.philox` takes a seed and a counter", "write `qn.random.philox(seed, qn.global_id())`"
+        )
+    words: dict[str, Value] = {}
+    for name, value in zip(("seed", "counter"), arguments, strict=True):
+        given = _scalar(lowering, node, value, "qn.random.philox")
+        if not given.dtype.is_integer:
+            raise lowering.refuse.type(
+                node, f"the {name} of `qn.random.philox` must be an integer, not {named(given.type)}", "cast it"
+            )
+        words[name] = lowering.held(cast(lowering, given, u64, node), node)
+    return lowering.unit.call(lowering, node, philox4x64, words)
+
+
+_BY_NAME: Final[dict[Intrinsic, _ByName]] = {
+    intrinsics.barrier: barrier,
+    intrinsics.vec: _vector_type,
+    intrinsics.uniform: _uniform,
+    intrinsics.random.philox: _philox,
+    **dict.fromkeys(ATOMICS, atomic),
+    **dict.fromkeys(COLLECTIVES, collective),
+    **dict.fromkeys(SUBGROUPS, subgroup),
+}

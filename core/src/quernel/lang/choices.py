@@ -16,10 +16,12 @@ from quernel.ir import nodes
 from quernel.lang.constants import constant
 from quernel.lang.conversions import meeting, truth
 from quernel.lang.lowering import FunctionLowering
+from quernel.lang.origins import merged
 from quernel.lang.promotion import join
-from quernel.lang.values import Scalar, named
+from quernel.lang.trees import has_layout_of, leaves, map_leaves
+from quernel.lang.values import Compound, Scalar, Value, describe, named
 
-__all__ = ["Thunk", "either", "short_circuit"]
+__all__ = ["Thunk", "either", "either_compound", "short_circuit"]
 
 Thunk = Callable[[], Scalar]
 """An operand that is evaluated only when it is called."""
@@ -84,7 +86,7 @@ def either(
             loc=loc,
         )
         chosen = lowering.made(type_, expr, node, test, a, b)
-        return attrs.evolve(chosen, origins=then.origins | other.origins)
+        return attrs.evolve(chosen, origins=merged(then.origins, other.origins))
     name = lowering.scope.temporary(type_.dtype)
     bodies = []
     for value, body in ((then, then_body), (other, other_body)):
@@ -94,4 +96,49 @@ def either(
         bodies.append((*body, *assignment))
     lowering.emit(nodes.If(condition=lowering.expr(test, node), then=bodies[0], otherwise=bodies[1], loc=loc))
     local = nodes.Local(name=name, type=type_.dtype, loc=loc)
-    return Scalar(type_, local, origins=then.origins | other.origins)
+    return Scalar(type_, local, origins=merged(then.origins, other.origins))
+
+
+def either_compound(
+    lowering: FunctionLowering,
+    node: ast.expr,
+    test: Scalar,
+    then: tuple[Compound, list[nodes.Stmt]],
+    other: tuple[Compound, list[nodes.Stmt]],
+) -> Value:
+    """One of two values of the same layout, each with the statements that make it: an `If` into temporaries.
+
+    Raises:
+        KernelTypeError: the layouts differ, or the types of two leaves do not join.
+    """
+    if not has_layout_of(then[0], other[0]):
+        raise lowering.refuse.type(
+            node,
+            f"this is {describe(then[0])} on one side and {describe(other[0])} on the other",
+            "make both sides of the same parts",
+        )
+    loc = lowering.where(node)
+    pairs = zip(leaves(then[0]), leaves(other[0]), strict=True)
+    chosen: dict[str, Scalar] = {}
+    bodies = (list(then[1]), list(other[1]))
+    for (path, one), (_, two) in pairs:
+        if not (isinstance(one, Scalar) and isinstance(two, Scalar)):
+            continue
+        type_ = join(one.type, two.type)
+        if type_ is None:
+            raise lowering.refuse.type(
+                node,
+                f"an item is {named(one.type)} on one side and {named(two.type)} on the other",
+                "cast one side to the type of the other",
+            )
+        assert isinstance(type_.dtype, DType)
+        name = lowering.scope.temporary(type_.dtype)
+        for value, body in ((one, bodies[0]), (two, bodies[1])):
+            with lowering.new_block() as before:
+                converted = lowering.expr(meeting(lowering, value, type_.dtype, node), node)
+            body.extend((*before, nodes.Assign(name=name, value=converted, loc=loc)))
+        local = nodes.Local(name=name, type=type_.dtype, loc=loc)
+        chosen[path] = Scalar(type_, local, origins=merged(one.origins, two.origins))
+    condition = lowering.expr(test, node)
+    lowering.emit(nodes.If(condition=condition, then=tuple(bodies[0]), otherwise=tuple(bodies[1]), loc=loc))
+    return map_leaves(then[0], lambda path, leaf: chosen.get(path, leaf))

@@ -21,10 +21,23 @@ from quernel.lang.promotion import WEAK_FLOAT, WEAK_INT
 from quernel.lang.values import Number, Scalar
 from quernel.locations import Location
 
-__all__ = ["compare_constants", "constant", "constant_of", "converted", "fold", "literal"]
+__all__ = [
+    "MAX_BITS",
+    "TooLargeConstantError",
+    "compare_constants",
+    "constant",
+    "constant_of",
+    "converted",
+    "fold",
+    "literal",
+]
 
-_MAX_BITS: Final = 4096
-"""Constant integers above this are not computed; none of them fits a type."""
+MAX_BITS: Final = 4096
+"""Constant integers above this are not computed, but refused; none of them fits a type."""
+
+
+class TooLargeConstantError(ArithmeticError):
+    """A constant integer of more than `MAX_BITS` bits."""
 
 
 def constant(value: Number) -> Scalar:
@@ -78,20 +91,27 @@ def _div(a: Any, b: Any) -> Number:
     if b == 0:
         x = float(a)
         return math.nan if x == 0 or math.isnan(x) else math.copysign(math.inf, x) * math.copysign(1.0, float(b))
-    return a / b  # type: ignore[no-any-return]
+    try:
+        return a / b  # type: ignore[no-any-return]
+    except OverflowError:
+        return math.inf if (a > 0) is (b > 0) else -math.inf
 
 
 def _pow(a: Any, b: Any) -> Number | None:
     # Of floats, `**` is a function of the device's own library, and is not computed here.
-    if not isinstance(a, int) or not isinstance(b, int) or b < 0 or a.bit_length() * b > _MAX_BITS:
+    if not isinstance(a, int) or not isinstance(b, int) or b < 0:
         return None
+    if (a.bit_length() - 1) * b > MAX_BITS:  # what it has at least
+        raise TooLargeConstantError
     power: int = int(a) ** int(b)
     return power
 
 
-def _shl(a: Any, b: Any) -> Number | None:
+def _shl(a: Any, b: Any) -> Number:
     count = max(0, b)
-    return int(a) << count if a.bit_length() + count <= _MAX_BITS else None
+    if a and a.bit_length() + count > MAX_BITS:
+        raise TooLargeConstantError
+    return int(a) << count if a else 0
 
 
 def _shr(a: Any, b: Any) -> Number:
@@ -126,11 +146,17 @@ _COMPARE: Final[dict[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
 
 
 def fold(op: type[ast.operator], left: Number, right: Number) -> Number | None:
-    """The value of an operator on two constants by the language's rules; `None` where it has no constant value."""
+    """The value of an operator on two constants by the language's rules; `None` where it has no constant value.
+
+    Raises:
+        TooLargeConstantError: it is an integer of more than `MAX_BITS` bits.
+    """
     try:
         value = _FOLD[op](left, right)
     except OverflowError:
         return None
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise TooLargeConstantError
     return value
 
 

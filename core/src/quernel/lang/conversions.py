@@ -9,7 +9,17 @@ from quernel.ir import nodes
 from quernel.lang.constants import constant, converted, literal
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.refusals import Node
-from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe, named
+from quernel.lang.values import (
+    ArrayValue,
+    ObjectValue,
+    Scalar,
+    StructValue,
+    TupleValue,
+    Value,
+    VectorValue,
+    describe,
+    named,
+)
 
 __all__ = ["as_scalar", "cast", "meeting", "shortened", "stored", "to_index", "truth"]
 
@@ -100,6 +110,14 @@ def as_scalar(lowering: FunctionLowering, value: Value, node: ast.expr, what: st
         case TupleValue(items):
             raise lowering.refuse.type(
                 node, f"{what} is a tuple of {len(items)} values", "unpack it: `a, b = …`, or index it: `…[0]`"
+            )
+        case VectorValue():
+            raise lowering.refuse.type(
+                node, f"{what} is a vector ({describe(value)}), not a number", "take a component: `.x`"
+            )
+        case StructValue(fields=fields):
+            raise lowering.refuse.type(
+                node, f"{what} is a struct ({describe(value)}), not a number", f"take a field: `.{fields[0]}`"
             )
         case ObjectValue(value=held):
             if held is None or isinstance(held, str):

@@ -1,4 +1,4 @@
-"""Elements of arrays: one integer per axis, never wrapped, never a slice."""
+"""Elements of arrays and their parts: one integer per axis, never wrapped, never a slice."""
 
 from __future__ import annotations
 
@@ -6,38 +6,116 @@ import ast
 
 import attrs
 
-from quernel.dtypes import DType, ScalarType, i64
+from quernel.dtypes import DType, ScalarType, StructType, ValueType, VectorType, i64
 from quernel.ir import nodes
-from quernel.lang.conversions import as_scalar, to_index
+from quernel.lang.conversions import as_scalar, stored, to_index
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.refusals import Node
-from quernel.lang.values import ArrayValue, Scalar, TupleValue, Value
+from quernel.lang.values import COMPONENTS, ArrayValue, Scalar, StructValue, TupleValue, Value, VectorValue, describe
 
-__all__ = ["Element", "element_at", "length_along", "load", "written_indices"]
+__all__ = ["Element", "element_at", "length_along", "load", "part_of", "store", "written_indices"]
 
 
 @attrs.frozen
 class Element:
-    """An element of an array: the array, one i64 value per axis, and its type."""
+    """An element of an array, or a part of one: the array, one i64 value per axis, the way to the part, its type."""
 
     root: nodes.Root
     indices: tuple[Scalar, ...]
-    dtype: DType
+    type: ValueType
+    view: tuple[str | int, ...] = ()
 
     def place(self, lowering: FunctionLowering, node: ast.expr) -> nodes.Place:
         """The element as a place of the IR."""
         indices = tuple(lowering.expr(index, node) for index in self.indices)
-        return nodes.Place(root=self.root, indices=indices, type=self.dtype, loc=lowering.where(node))
+        return nodes.Place(root=self.root, indices=indices, type=self.type, view=self.view, loc=lowering.where(node))
 
     def held(self, lowering: FunctionLowering, node: ast.expr) -> Element:
         """The element with indices that may be written twice."""
         return attrs.evolve(self, indices=tuple(lowering.leaf(index, node) for index in self.indices))
 
 
-def load(lowering: FunctionLowering, element: Element, node: ast.Subscript) -> Scalar:
-    """The value of an element."""
-    expr = nodes.Load(place=element.place(lowering, node), loc=lowering.where(node))
-    return lowering.made(ScalarType(element.dtype), expr, node, *element.indices, has_load=True)
+def part_of(element: Element, step: str) -> Element | None:
+    """The field or component of that name, if the element has it."""
+    match element.type:
+        case StructType() as struct:
+            field = struct.field(step)
+            return attrs.evolve(element, type=field.type, view=(*element.view, step)) if field is not None else None
+        case VectorType(element=dtype, length=length) if step in COMPONENTS[:length]:
+            return attrs.evolve(element, type=dtype, view=(*element.view, COMPONENTS.index(step)))
+        case _:
+            return None
+
+
+# --- reading and writing ----------------------------------------------------------------------------------------------
+
+
+def load(lowering: FunctionLowering, element: Element, node: ast.expr) -> Value:
+    """The value of an element. A vector is read at once, and a struct field by field; both before what follows."""
+    match element.type:
+        case DType() as dtype:
+            expr = nodes.Load(place=element.place(lowering, node), loc=lowering.where(node))
+            return lowering.made(ScalarType(dtype), expr, node, *element.indices, has_load=True)
+        case VectorType() as type_:
+            loc = lowering.where(node)
+            name = lowering.scope.temporary(type_)
+            lowering.emit(nodes.Assign(name=name, value=nodes.Load(place=element.place(lowering, node)), loc=loc))
+            whole = nodes.Local(name=name, type=type_, loc=loc)
+            return vector_of(lowering, whole, type_, node)
+        case StructType() as struct:
+            element = element.held(lowering, node)
+            items = []
+            for field in struct.fields:
+                part = part_of(element, field.name)
+                assert part is not None
+                value = load(lowering, part, node)
+                items.append(lowering.held(value, node) if isinstance(value, Scalar) else value)
+            return StructValue(struct.name, tuple(field.name for field in struct.fields), tuple(items))
+
+
+def vector_of(lowering: FunctionLowering, whole: nodes.Expr, type_: VectorType, node: Node) -> VectorValue:
+    """A vector of the IR as its components."""
+    loc = lowering.where(node)
+    return VectorValue(
+        type_,
+        tuple(
+            Scalar(ScalarType(type_.element), nodes.VecGet(operand=whole, index=index, type=type_.element, loc=loc))
+            for index in range(type_.length)
+        ),
+    )
+
+
+def store(lowering: FunctionLowering, element: Element, value: Value, target: ast.expr, source: ast.expr) -> None:
+    """Writes `value` into an element: integers wrap, floats round; a vector at once, a struct field by field.
+
+    Raises:
+        KernelTypeError: it does not fit the element.
+    """
+    loc = lowering.where(target)
+    match element.type, value:
+        case DType() as dtype, _:
+            held = as_scalar(lowering, value, source, "what is stored")
+            converted = stored(lowering, held, dtype, source)
+            lowering.emit(nodes.Store(place=element.place(lowering, target), value=converted, loc=loc))
+        case VectorType(element=dtype, length=length) as type_, VectorValue(items=items) if len(items) == length:
+            components = tuple(stored(lowering, item, dtype, source) for item in items)
+            whole = nodes.VecMake(components=components, type=type_, loc=loc)
+            lowering.emit(nodes.Store(place=element.place(lowering, target), value=whole, loc=loc))
+        case StructType() as struct, StructValue() if {field.name for field in struct.fields} == set(value.fields):
+            element = element.held(lowering, target)
+            for name, item in zip(value.fields, value.items, strict=True):
+                part = part_of(element, name)
+                assert part is not None
+                store(lowering, part, item, target, source)
+        case _:
+            raise lowering.refuse.type(
+                source,
+                f"{describe(value)} is stored into an element of type {element.type}",
+                "store a vector or struct of the same length or fields",
+            )
+
+
+# --- indices ----------------------------------------------------------------------------------------------------------
 
 
 def length_along(lowering: FunctionLowering, array: ArrayValue, axis: int, node: Node) -> Scalar:
@@ -81,7 +159,6 @@ def element_at(
 
     Raises:
         KernelTypeError: not one integer per axis, or a negative constant.
-        KernelSyntaxError: an element type that the language does not have yet.
     """
     if len(values) == 1 and isinstance(values[0], TupleValue):
         values = list(values[0].items)
@@ -100,7 +177,8 @@ def element_at(
         _index(lowering, as_scalar(lowering, value, at), at, name, axis)
         for axis, (value, at) in enumerate(zip(values, written, strict=True))
     )
-    return Element(array.root, along, lowering.supported(array.type.element, node, "elements"))
+    assert array.type.element is not None
+    return Element(array.root, along, array.type.element)
 
 
 def _index(lowering: FunctionLowering, value: Scalar, at: ast.expr, name: str, axis: int) -> Scalar:

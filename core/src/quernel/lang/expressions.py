@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import ast
 import types
-from typing import Final
+from typing import Final, TypeVar
 
+from quernel.dtypes import VectorType
 from quernel.ir import nodes
 from quernel.lang.calls import call
-from quernel.lang.choices import Thunk, either, short_circuit
+from quernel.lang.choices import Thunk, either, either_compound, short_circuit
 from quernel.lang.comparisons import compare
+from quernel.lang.compounds import equality, item_at, member, negated, operate
 from quernel.lang.constants import compare_constants, constant
 from quernel.lang.conversions import as_scalar, shortened, truth
-from quernel.lang.elements import Element, element_at, length_along, load, written_indices
+from quernel.lang.elements import Element, element_at, length_along, load, part_of, written_indices
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import attribute, captured, find_name
 from quernel.lang.operators import binary, unary
-from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
+from quernel.lang.trees import Leaf, map_leaves
+from quernel.lang.values import (
+    COMPONENTS,
+    ArrayValue,
+    Compound,
+    ObjectValue,
+    Scalar,
+    StructValue,
+    TupleValue,
+    Value,
+    VectorValue,
+    describe,
+)
 
-__all__ = ["condition", "element", "evaluate", "evaluate_operands", "evaluate_statement_call", "scalar"]
+__all__ = ["condition", "element", "evaluate", "evaluate_operands", "evaluate_statement_call", "locate", "scalar"]
 
 _REFUSED: Final[dict[type[ast.expr], tuple[str, str]]] = {
     ast.Lambda: ("a lambda", "write a @qn.func outside the kernel"),
@@ -88,17 +102,18 @@ def _evaluate(lowering: FunctionLowering, node: ast.expr) -> Value | None:
                 return _literal(lowering, node)
             case ast.Name():
                 return _name(lowering, node)
-            case ast.Attribute():
-                return _attribute(lowering, node)
-            case ast.Subscript():
-                return _subscript(lowering, node)
+            case ast.Attribute() | ast.Subscript():
+                found = locate(lowering, node)
+                return load(lowering, found, node) if isinstance(found, Element) else found
             case ast.BinOp():
                 return _operators(lowering, node)
             case ast.UnaryOp(op=ast.Not()):
                 return unary(lowering, ast.Not, condition(lowering, node.operand), node)
             case ast.UnaryOp():
-                operand = scalar(lowering, node.operand)
-                return unary(lowering, type(node.op), operand, node)
+                operand = evaluate(lowering, node.operand)
+                if isinstance(operand, VectorValue):
+                    return negated(lowering, type(node.op), operand, node)
+                return unary(lowering, type(node.op), as_scalar(lowering, operand, node.operand), node)
             case ast.Compare():
                 return _comparison(lowering, node)
             case ast.BoolOp():
@@ -133,7 +148,7 @@ def _name(lowering: FunctionLowering, node: ast.Name) -> Value:
         is_found, value = find_name(lowering.function, name)
         if not is_found:
             raise lowering.refuse.type(node, f"the name `{name}` is not defined", "define it, or check the spelling")
-        return captured(lowering.refuse, node, name, value)
+        return _resolved(lowering, captured(lowering.refuse, node, name, value))
     if scope.assigned is None or name not in scope.assigned:
         raise lowering.refuse.type(
             node,
@@ -142,20 +157,56 @@ def _name(lowering: FunctionLowering, node: ast.Name) -> Value:
         )
     if name in scope.bound:
         return scope.bound[name]
+    if name in scope.layouts:
+        return map_leaves(scope.layouts[name][0], lambda path, leaf: _read_leaf(lowering, node, path, leaf), name)
     if not scope.is_variable(name) or name not in scope.joins:
         return scope.parameters[name]
-    entry = scope.joins[name]
-    expr = nodes.Local(name=scope.ir_name(name), type=entry.type.dtype, loc=lowering.where(node))
+    return _variable(lowering, node, name)
+
+
+def _variable(lowering: FunctionLowering, node: ast.Name, path: str) -> Scalar:
+    entry = lowering.scope.joins[path]
+    expr = nodes.Local(name=lowering.scope.ir_name(path), type=entry.type.dtype, loc=lowering.where(node))
     return Scalar(entry.type, expr, origins=entry.origins)
 
 
-def _attribute(lowering: FunctionLowering, node: ast.Attribute) -> Value:
-    owner = evaluate(lowering, node.value)
+def _read_leaf(lowering: FunctionLowering, node: ast.Name, path: str, leaf: Leaf) -> Value:
+    return _variable(lowering, node, path) if isinstance(leaf, Scalar) else leaf
+
+
+def _resolved(lowering: FunctionLowering, value: Value) -> Value:
+    """A type variable as the type for which it stands here."""
+    if isinstance(value, ObjectValue) and isinstance(value.value, TypeVar):
+        return ObjectValue(lowering.type_variables.get(value.value, value.value))
+    return value
+
+
+def locate(lowering: FunctionLowering, node: ast.Subscript | ast.Attribute) -> Element | Value:
+    """The element of an array, or the part of one, that `node` names, not read yet; or any other value that it has."""
+    with lowering.nested(node):
+        owner: Element | Value
+        if isinstance(node.value, ast.Subscript | ast.Attribute):
+            owner = locate(lowering, node.value)
+        else:
+            owner = evaluate(lowering, node.value)
+        if isinstance(node, ast.Attribute):
+            return _attribute(lowering, node, owner)
+        return _subscript(lowering, node, owner)
+
+
+def _attribute(lowering: FunctionLowering, node: ast.Attribute, owner: Element | Value) -> Element | Value:
+    if isinstance(owner, Element):
+        part = part_of(owner, node.attr)
+        if part is not None:
+            return part
+        owner = load(lowering, owner, node.value)
     match owner:
         case ArrayValue():
             return _array_attribute(lowering, node, owner)
         case ObjectValue():
-            return attribute(lowering.refuse, node, owner, node.attr)
+            return _resolved(lowering, attribute(lowering.refuse, node, owner, node.attr))
+        case TupleValue() | VectorValue() | StructValue():
+            return member(lowering, node, owner)
         case Scalar() if node.attr == "dtype" and not owner.weak:
             return ObjectValue(owner.dtype)
         case Scalar() if node.attr == "value" and owner.constant is not None and _is_captured(lowering, node.value):
@@ -196,28 +247,32 @@ def _array_attribute(lowering: FunctionLowering, node: ast.Attribute, array: Arr
             )
 
 
-def _subscript(lowering: FunctionLowering, node: ast.Subscript) -> Value:
-    owner = evaluate(lowering, node.value)
+def _subscript(lowering: FunctionLowering, node: ast.Subscript, owner: Element | Value) -> Element | Value:
+    if isinstance(owner, Element):
+        if isinstance(owner.type, VectorType):
+            return _component(lowering, node, owner, owner.type)
+        owner = load(lowering, owner, node.value)
     match owner:
         case ArrayValue():
-            return load(lowering, element(lowering, node, owner), node)
-        case TupleValue(items):
-            index = scalar(lowering, node.slice)
-            if not isinstance(index.constant, int) or isinstance(index.constant, bool):
-                raise lowering.refuse.type(
-                    node.slice, "a tuple is indexed by a constant integer", "write the index as a number"
-                )
-            if not -len(items) <= index.constant < len(items):
-                raise lowering.refuse.type(
-                    node.slice, f"index {index.constant} of a tuple of {len(items)}", "use an index within the tuple"
-                )
-            return items[index.constant]
+            return element(lowering, node, owner)
+        case TupleValue() | VectorValue():
+            return item_at(lowering, node, owner, scalar(lowering, node.slice))
         case ObjectValue(value=type()) | ObjectValue(value=types.ModuleType()):
             raise lowering.refuse.syntax(
                 node, f"`{ast.unparse(node)}` has no meaning in a kernel", "write types in the annotations only"
             )
         case _:
             raise lowering.refuse.type(node, f"{describe(owner)} cannot be indexed", "index an array")
+
+
+def _component(lowering: FunctionLowering, node: ast.Subscript, owner: Element, type_: VectorType) -> Element:
+    """A component of a vector in memory, by a constant index."""
+    numbers = tuple(constant(number) for number in range(type_.length))
+    found = item_at(lowering, node, VectorValue(type_, numbers), scalar(lowering, node.slice))
+    assert isinstance(found, Scalar)
+    part = part_of(owner, COMPONENTS[int(found.constant or 0)])
+    assert part is not None
+    return part
 
 
 def element(lowering: FunctionLowering, node: ast.Subscript, array: ArrayValue) -> Element:
@@ -231,21 +286,19 @@ def element(lowering: FunctionLowering, node: ast.Subscript, array: ArrayValue) 
     return element_at(lowering, node, node.value, array, written, evaluate_operands(lowering, written))
 
 
-def _operators(lowering: FunctionLowering, node: ast.BinOp) -> Scalar:
+def _operators(lowering: FunctionLowering, node: ast.BinOp) -> Value:
     """A chain of operators, walked down its left side without recursion."""
     chain = [node]
     while isinstance(chain[-1].left, ast.BinOp):
         chain.append(chain[-1].left)
-    innermost = chain[-1]
-    result = scalar(lowering, innermost.left)
+    result = evaluate(lowering, chain[-1].left)
     for operation in reversed(chain):
-        values: list[Value] = [result]
+        values = [result]
         marks = [lowering.mark()]
-        right = scalar(lowering, operation.right)
+        right = evaluate(lowering, operation.right)
         lowering.loads_before(values, marks, [operation.right])
-        left = values[0]
-        assert isinstance(left, Scalar)
-        result = binary(lowering, type(operation.op), left, right, operation)
+        sources = (operation.left, operation.right)
+        result = operate(lowering, type(operation.op), values[0], right, operation, sources)
     return result
 
 
@@ -277,10 +330,13 @@ def _conditional(lowering: FunctionLowering, node: ast.IfExp) -> Value:
     if test.constant is not None:
         return evaluate(lowering, node.body if test.constant else node.orelse)
     with lowering.new_block() as then_body:
-        then = scalar(lowering, node.body)
+        then = evaluate(lowering, node.body)
     with lowering.new_block() as other_body:
-        other = scalar(lowering, node.orelse)
-    return either(lowering, node, test, then, then_body, other, other_body)
+        other = evaluate(lowering, node.orelse)
+    if isinstance(then, Compound) and isinstance(other, Compound):
+        return either_compound(lowering, node, test, (then, then_body), (other, other_body))
+    one, two = as_scalar(lowering, then, node.body), as_scalar(lowering, other, node.orelse)
+    return either(lowering, node, test, one, then_body, two, other_body)
 
 
 def _comparison(lowering: FunctionLowering, node: ast.Compare) -> Scalar:
@@ -316,6 +372,8 @@ def _comparison(lowering: FunctionLowering, node: ast.Compare) -> Scalar:
 def _compared(lowering: FunctionLowering, node: ast.Compare, op: type[ast.cmpop], left: Value, right: Value) -> Scalar:
     if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
         return _compared_objects(lowering, node, op, left, right)
+    if isinstance(left, TupleValue) and isinstance(right, TupleValue):
+        return equality(lowering, op, left, right, node)
     if op in (ast.Is, ast.IsNot):
         raise lowering.refuse.syntax(node, "`is` between values has no meaning in a kernel", "write `==` or `!=`")
     a = as_scalar(lowering, left, node.left)

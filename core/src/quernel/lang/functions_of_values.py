@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+import attrs
+
 from quernel import intrinsics
 from quernel.dtypes import DType, ScalarType, bool_, f64, i64
 from quernel.ir import nodes
@@ -16,6 +18,7 @@ from quernel.lang.constants import constant, literal
 from quernel.lang.conversions import cast, meeting, truth
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.operators import binary, common_type, power
+from quernel.lang.origins import after, merged
 from quernel.lang.values import Scalar, TupleValue, Value, named
 
 __all__ = ["FUNCTIONS", "Handler"]
@@ -135,7 +138,8 @@ def _abs(lowering: FunctionLowering, node: ast.Call, arguments: list[Scalar]) ->
     dtype = promotion.widened(value.dtype)
     wide = value if dtype is value.dtype else cast(lowering, value, dtype, node)
     expr = nodes.Unary(op=UnaryOp.ABS, operand=lowering.expr(wide, node), loc=lowering.where(node))
-    return lowering.made(ScalarType(dtype, value.weak), expr, node, wide)
+    result = lowering.made(ScalarType(dtype, value.weak), expr, node, wide)
+    return attrs.evolve(result, origins=after(value.origins, "abs")) if value.weak else result
 
 
 def _extreme(op: BinaryOp, host: Callable[..., bool | int | float]) -> Handler:
@@ -157,7 +161,13 @@ def _extreme(op: BinaryOp, host: Callable[..., bool | int | float]) -> Handler:
         a = meeting(lowering, left, _dtype(target), node)
         b = meeting(lowering, right, _dtype(target), node)
         expr = nodes.Binary(op=op, left=lowering.expr(a, node), right=lowering.expr(b, node), loc=lowering.where(node))
-        return lowering.made(target, expr, node, a, b)
+        result = lowering.made(target, expr, node, a, b)
+        if not target.weak:
+            return result
+        for known, other in ((left.constant, right), (right.constant, left)):
+            if isinstance(known, int):
+                return attrs.evolve(result, origins=after(other.origins, op.value, known))
+        return attrs.evolve(result, origins=merged(left.origins, right.origins))
 
     return make
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-from quernel.dtypes import DType, ScalarType, VectorType, i64
+from quernel.dtypes import DType, ScalarType, ValueType, i64
 from quernel.geometry import LaunchForm
 from quernel.intrinsics import DeviceFunction
 from quernel.ir import nodes
 from quernel.lang.constants import literal
+from quernel.lang.origins import bounds_before
 from quernel.lang.refusals import Node, Refusals
 from quernel.lang.scope import LoopFrame, Scope
-from quernel.lang.values import Number, Scalar, TupleValue, Value
+from quernel.lang.trees import map_leaves
+from quernel.lang.values import Number, Scalar, Value
 from quernel.locations import Location
+from quernel.options import KernelOptions
 
 __all__ = ["MAX_NESTING", "FunctionLowering", "Unit"]
 
@@ -30,7 +33,8 @@ class Unit(Protocol):
     """The module being made, as the lowering of a function sees it."""
 
     form: LaunchForm
-    ndim: int
+    block: tuple[int, ...]
+    options: KernelOptions
 
     def call(
         self, lowering: FunctionLowering, node: ast.Call, function: DeviceFunction, arguments: dict[str, Value]
@@ -49,10 +53,12 @@ class FunctionLowering:
         is_kernel: whether this is the kernel itself.
         loops: the loops around the statement being lowered, the innermost last.
         is_tolerant: whether statements that are refused are skipped; so only the types of the others are found out.
-        returns: the first `return` of values seen, and how many it returns.
+        type_variables: what the type variables of the annotations stand for.
+        returns: the first `return` of a value seen, and the value.
         bounds: the least and greatest value that each weak integer parameter may have.
         num_calls: how many calls and other effects were emitted; tells whether an operand's evaluation made one.
         allocations: the arrays that the function allocates, in order.
+        collective_buffers: those of them in which the block's collectives work, by element type.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class FunctionLowering:
         *,
         is_kernel: bool,
         is_tolerant: bool = False,
+        type_variables: Mapping[TypeVar, ValueType] | None = None,
     ) -> None:
         self.unit = unit
         self.function = function
@@ -72,11 +79,13 @@ class FunctionLowering:
         self.is_kernel = is_kernel
         self.loops: list[LoopFrame] = []
         self.is_tolerant = is_tolerant
-        self.returns: tuple[ast.Return, int] | None = None
+        self.type_variables = type_variables or {}
+        self.returns: tuple[ast.Return, Value] | None = None
         self.returns_nothing_at: ast.Return | None = None
         self.bounds: dict[str, tuple[int, int]] = {}
         self.num_calls = 0
         self.allocations: list[nodes.Alloc] = []
+        self.collective_buffers: dict[DType, nodes.Root] = {}
         self._nesting = 0
         self._blocks: list[list[nodes.Stmt]] = [[]]
 
@@ -177,9 +186,26 @@ class FunctionLowering:
                 f"cast the other value to a wider type, or write qn.{dtype}({_shortened(value.constant)}) to wrap",
             )
         if dtype is not i64:
-            for name in value.origins:
-                low, high = self.bounds.get(name, (i64.min, i64.max))
-                self.bounds[name] = max(low, dtype.min), min(high, dtype.max)
+            self.restrict(value, dtype.min, dtype.max, node, str(dtype))
+
+    def restrict(self, value: Scalar, low: int, high: int, node: Node, takes: str = "") -> None:
+        """Has the launcher refuse what would bring a weak integer beyond `low` or `high`.
+
+        Raises:
+            KernelTypeError: it follows from a parameter in a way that does not tell which values do.
+        """
+        for origin in value.origins:
+            within = bounds_before(origin, low, high)
+            if within is None:
+                takes = takes or f"an integer from {low} to {high}"
+                raise self.refuse.type(
+                    node,
+                    f"this follows from the parameter `{origin.name}`, which is an int, and takes {takes}, "
+                    "which it may not fit",
+                    f"cast it, which wraps: `qn.i32(…)`, or declare `{origin.name}` with a type of the language",
+                )
+            known = self.bounds.get(origin.name, (i64.min, i64.max))
+            self.bounds[origin.name] = max(known[0], within[0]), min(known[1], within[1])
 
     def made(
         self,
@@ -224,30 +250,13 @@ class FunctionLowering:
             self.block[position:position] = taken
 
     def _without_loads(self, value: Value, node: Node) -> Value:
-        match value:
-            case Scalar(has_load=True):
-                return self.held(value, node)
-            case TupleValue(items):
-                return TupleValue(tuple(self._without_loads(item, node) for item in items))
-            case _:
-                return value
+        return map_leaves(
+            value, lambda _, leaf: self.held(leaf, node) if isinstance(leaf, Scalar) and leaf.has_load else leaf
+        )
 
     def mark(self) -> tuple[int, int]:
         """Where the block stands now, for `loads_before`."""
         return len(self.block), self.num_calls
-
-    # --- types ---
-
-    def supported(self, type_: object, node: Node, what: str) -> DType:
-        """`type` as a scalar type that the language has.
-
-        Raises:
-            KernelSyntaxError: vectors and structs, which it does not have yet.
-        """
-        if isinstance(type_, DType):
-            return type_
-        named = "vectors" if isinstance(type_, VectorType) else "structs"
-        raise self.refuse.later(node, f"{what} of {type_} ({named}) are", "use one array or value per component")
 
 
 def _shortened(value: int) -> str:

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import ast
+import functools
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import attrs
 
-from quernel.dtypes import ArrayType, DType, ParameterType, ScalarType, i64
+from quernel.dtypes import ParameterType, ScalarType
 from quernel.errors import KernelTypeError
 from quernel.geometry import LaunchForm
-from quernel.intrinsics import DeviceFunction
+from quernel.intrinsics import DeviceFunction, declared_by
 from quernel.ir import nodes
 from quernel.ir.nodes import ArrayRef, Call, Expr, Function, Kernel, Module, Root, RootKind
 from quernel.ir.walk import walk_statements
 from quernel.lang.bodies import lower_function
-from quernel.lang.conversions import meeting
+from quernel.lang.declarations import TypeVariables, as_declared, kernel_variables
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import captured
-from quernel.lang.parameters import parameter, parameter_value, parameters_of
-from quernel.lang.promotion import kind_of
+from quernel.lang.parameters import parameter, parameter_value, parameters_of, struct_parameter
 from quernel.lang.refusals import Refusals
 from quernel.lang.source import Source, read_source
-from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe
+from quernel.lang.trees import Leaf, leaves, map_leaves
+from quernel.lang.values import (
+    ArrayValue,
+    ObjectValue,
+    Scalar,
+    StructValue,
+    TupleValue,
+    Value,
+    VectorValue,
+    describe,
+)
 from quernel.options import KernelOptions
 
 __all__ = ["KernelUnit"]
@@ -36,6 +46,7 @@ class _Specialized:
 
     function: Function
     results: tuple[ScalarType, ...]
+    returned: Value | None
 
 
 class KernelUnit:
@@ -43,10 +54,9 @@ class KernelUnit:
 
     def __init__(self, form: LaunchForm, block: tuple[int, ...], options: KernelOptions) -> None:
         self.form = form
-        self.ndim = len(block)
+        self.block = block
+        self.options = options
         self.storable = True
-        self._block = block
-        self._options = options
         self._specialized: dict[object, _Specialized] = {}
         self._refused: dict[object, KernelTypeError] = {}
         self._names: set[str] = set()
@@ -65,17 +75,13 @@ class KernelUnit:
         refuse = Refusals(source)
         self._names.add(name)
         values: dict[str, Value] = {}
-        params = []
+        params: list[tuple[ast.arg, str, ParameterType]] = []
         for argument in parameters_of(refuse):
-            if argument.arg in constants:
-                values[argument.arg] = captured(refuse, argument, argument.arg, constants[argument.arg])
-                continue
-            type_ = parameter_types[argument.arg]
-            values[argument.arg] = parameter_value(refuse, argument, type_)
-            params.append((argument, type_))
+            self._receive(refuse, argument, parameter_types, constants, values, params)
+        variables = kernel_variables(declared_by(function), dict(parameter_types))
         try:
             with self._entered(function):
-                lowered = lower_function(self, function, refuse, values, is_kernel=True)
+                lowered = lower_function(self, function, refuse, values, variables, is_kernel=True)
         except RecursionError:
             raise refuse.syntax(
                 source.definition, f"the calls in `{name}` nest too deep", "let functions call fewer functions in turn"
@@ -83,14 +89,43 @@ class KernelUnit:
         kernel = Kernel(
             name=name,
             form=self.form,
-            block=self._block,
-            params=tuple(parameter(refuse, argument, type_, lowered.bounds) for argument, type_ in params),
+            block=self.block,
+            params=tuple(parameter(refuse, argument, path, type_, lowered.bounds) for argument, path, type_ in params),
             locals=lowered.locals,
             body=lowered.statements,
-            options=self._options,
+            options=self.options,
             loc=refuse.where(source.definition),
         )
         return Module(kernel=kernel, functions=self._reached(kernel))
+
+    def _receive(
+        self,
+        refuse: Refusals,
+        argument: ast.arg,
+        parameter_types: Mapping[str, ParameterType],
+        constants: Mapping[str, object],
+        values: dict[str, Value],
+        params: list[tuple[ast.arg, str, ParameterType]],
+    ) -> None:
+        """Takes a parameter of the kernel, or those of its fields if it is a struct, into `values` and `params`."""
+        name = argument.arg
+        if name in constants:
+            values[name] = captured(refuse, argument, name, constants[name])
+            return
+        if name in parameter_types:
+            values[name] = parameter_value(refuse, argument, name, parameter_types[name])
+            params.append((argument, name, parameter_types[name]))
+            return
+        parts: dict[str, Value] = {}
+        for path in [*parameter_types, *constants]:
+            if not path.startswith(f"{name}."):
+                continue
+            if path in constants:
+                parts[path] = captured(refuse, argument, path, constants[path])
+                continue
+            parts[path] = parameter_value(refuse, argument, path, parameter_types[path])
+            params.append((argument, path, parameter_types[path]))
+        values[name] = struct_parameter(name, parts)
 
     # --- device functions ---
 
@@ -99,8 +134,7 @@ class KernelUnit:
     ) -> Value | None:
         """Emits a call of `function`, specialized to its arguments."""
         plain = function.__quernel_function__
-        for name, value in arguments.items():
-            arguments[name] = self._as_declared(lowering, node, function, name, value)
+        variables = as_declared(lowering, node, plain.__name__, function.declared, arguments)
         if any(active is plain for active in self._in_progress):
             first = next(index for index, active in enumerate(self._in_progress) if active is plain)
             cycle = " → ".join([*(active.__name__ for active in self._in_progress[first:]), plain.__name__])
@@ -109,32 +143,9 @@ class KernelUnit:
         specialized = self._specialized.get(key)
         if specialized is None:
             self._kept.append((plain, dict(arguments)))
-            specialized = self._specialize_once(lowering, node, plain, arguments, key)
+            specialized = self._specialize_once(lowering, node, plain, arguments, variables, key)
             self._specialized[key] = specialized
         return self._emit_call(lowering, node, specialized, arguments)
-
-    def _as_declared(
-        self, lowering: FunctionLowering, node: ast.Call, function: DeviceFunction, name: str, value: Value
-    ) -> Value:
-        """An argument in the type that the parameter's annotation declares, if it declares one."""
-        declared = function.declared.get(name)
-        match declared, value:
-            case None, _:
-                return value
-            case DType(), Scalar():
-                lowering.supported(declared, node, "parameters")
-                if _keeps_kind(value.dtype, declared):
-                    return meeting(lowering, value, declared, node)
-            case ArrayType(), ArrayValue(type=type_):
-                has_element = declared.element is None or declared.element == type_.element
-                if has_element and declared.ndim in (None, type_.ndim):
-                    return value
-        of = function.__quernel_function__.__name__
-        raise lowering.refuse.type(
-            node,
-            f"`{name}` of `{of}` is declared {declared}, and the argument is {describe(value)}",
-            "cast the argument, or leave the annotation out",
-        )
 
     def _specialize_once(
         self,
@@ -142,6 +153,7 @@ class KernelUnit:
         node: ast.Call,
         function: types.FunctionType,
         arguments: dict[str, Value],
+        variables: TypeVariables,
         key: object,
     ) -> _Specialized:
         """The specialization, or the same refusal again: a caller that is lowered anew meets it each time."""
@@ -150,7 +162,7 @@ class KernelUnit:
         if known is not None:
             raise known
         try:
-            return self._specialize(lowering, node, function, arguments)
+            return self._specialize(lowering, node, function, arguments, variables)
         except KernelTypeError as error:
             self._refused[call] = error
             raise
@@ -161,67 +173,71 @@ class KernelUnit:
         node: ast.Call,
         function: types.FunctionType,
         arguments: dict[str, Value],
+        variables: TypeVariables,
     ) -> _Specialized:
         shown = ", ".join(f"{name}: {describe(value)}" for name, value in arguments.items())
         called = f"in {function.__name__}({shown}), called at {lowering.where(node)}"
         refuse = Refusals(self._read(function), (called, *lowering.refuse.chain))
-        values: dict[str, Value] = {}
-        params: list[tuple[ast.arg, ParameterType]] = []
-        for argument in parameters_of(refuse):
-            value = arguments[argument.arg]
-            match value:
+        params: list[tuple[ast.arg, str, ParameterType]] = []
+
+        def received(argument: ast.arg, path: str, leaf: Leaf) -> Value:
+            """A part of an argument as the function sees it: constants and objects as they are, the rest passed."""
+            match leaf:
                 case Scalar(constant=None, type=type_):
-                    values[argument.arg] = parameter_value(refuse, argument, type_)
-                    params.append((argument, type_))
-                case ArrayValue(type=type_, shape=shape, space=space):
-                    root = Root(RootKind.PARAM, argument.arg)
-                    values[argument.arg] = ArrayValue(root, type_, shape, space)
-                    params.append((argument, type_))
+                    params.append((argument, path, type_))
+                    return parameter_value(refuse, argument, path, type_)
                 case Scalar():
-                    values[argument.arg] = Scalar(value.type, constant=value.constant)
-                case _:
-                    values[argument.arg] = value
+                    return Scalar(leaf.type, constant=leaf.constant)
+                case ArrayValue(type=type_, shape=shape, space=space):
+                    params.append((argument, path, type_))
+                    return ArrayValue(Root(RootKind.PARAM, path), type_, shape, space)
+                case ObjectValue():
+                    return leaf
+
+        values = {
+            argument.arg: map_leaves(arguments[argument.arg], functools.partial(received, argument), argument.arg)
+            for argument in parameters_of(refuse)
+        }
         name = self._unique_name(function.__name__)
         with self._entered(function):
-            lowered = lower_function(self, function, refuse, values, is_kernel=False)
+            lowered = lower_function(self, function, refuse, values, variables, is_kernel=False)
         made = Function(
             name=name,
-            params=tuple(parameter(refuse, argument, type_, lowered.bounds) for argument, type_ in params),
+            params=tuple(parameter(refuse, argument, path, type_, lowered.bounds) for argument, path, type_ in params),
             results=tuple(entry.type.dtype for entry in lowered.results),
             locals=lowered.locals,
             body=lowered.statements,
             loc=refuse.where(refuse.source.definition),
         )
-        return _Specialized(made, tuple(entry.type for entry in lowered.results))
+        return _Specialized(made, tuple(entry.type for entry in lowered.results), lowered.returned)
 
     def _emit_call(
         self, lowering: FunctionLowering, node: ast.Call, specialized: _Specialized, arguments: dict[str, Value]
     ) -> Value | None:
         loc = lowering.where(node)
         handed: list[Expr | ArrayRef] = []
+        given = {path: leaf for name, value in arguments.items() for path, leaf in leaves(value, name)}
         for param in specialized.function.params:
-            value = arguments[param.name]
+            value = given[param.name]
             if isinstance(value, ArrayValue):
                 handed.append(ArrayRef(root=value.root, type=value.type, loc=loc))
                 continue
             assert isinstance(value, Scalar)
             handed.append(lowering.expr(value, node))
-            for origin in value.origins if param.bounds is not None else ():
-                assert param.bounds is not None
-                low, high = lowering.bounds.get(origin, (i64.min, i64.max))
-                lowering.bounds[origin] = max(low, param.bounds[0]), min(high, param.bounds[1])
+            if param.bounds is not None:
+                lowering.restrict(value, *param.bounds, node)
         results = [lowering.scope.temporary(type_.dtype) for type_ in specialized.results]
         lowering.emit(
             Call(results=tuple(results), function=specialized.function.name, arguments=tuple(handed), loc=loc)
         )
         lowering.num_calls += 1
-        values = tuple(
+        if specialized.returned is None:
+            return None
+        values = iter(
             Scalar(type_, nodes.Local(name=result, type=type_.dtype, loc=loc))
             for result, type_ in zip(results, specialized.results, strict=True)
         )
-        if not values:
-            return None
-        return values[0] if len(values) == 1 else TupleValue(values)
+        return map_leaves(specialized.returned, lambda _path, _leaf: next(values))
 
     def _unique_name(self, stem: str) -> str:
         name, number = stem, 1
@@ -259,11 +275,6 @@ class KernelUnit:
         return source
 
 
-def _keeps_kind(given: DType, declared: DType) -> bool:
-    """Whether a value keeps its kind, or goes from an integer to a float."""
-    return kind_of(given) == kind_of(declared) or (given.is_integer and declared.is_float)
-
-
 def _called(body: tuple[nodes.Stmt, ...]) -> list[str]:
     return [statement.function for statement in walk_statements(body) if isinstance(statement, Call)]
 
@@ -280,5 +291,9 @@ def _key(value: Value) -> object:
             return ("array", value.type, value.shape, value.space)
         case TupleValue(items):
             return ("tuple", tuple(_key(item) for item in items))
+        case VectorValue(items=items):
+            return ("vector", tuple(_key(item) for item in items))
+        case StructValue(name=name, fields=fields, items=items):
+            return ("struct", name, fields, tuple(_key(item) for item in items))
         case ObjectValue(value=held):
             return ("object", id(held))

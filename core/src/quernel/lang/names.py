@@ -13,7 +13,7 @@ from quernel.dtypes import DType
 from quernel.intrinsics import DeviceFunction, Intrinsic, Namespace
 from quernel.lang.constants import constant_of
 from quernel.lang.refusals import Node, Refusals
-from quernel.lang.values import ObjectValue, Value
+from quernel.lang.values import ObjectValue, TupleValue, Value
 
 __all__ = ["attribute", "captured", "find_name"]
 
@@ -61,7 +61,7 @@ def captured(refuse: Refusals, node: Node, name: str, value: object) -> Value:
     ):
         return ObjectValue(value)
     if isinstance(value, tuple):
-        raise refuse.later(node, f"`{name}` is a captured tuple, and these are", "capture its items one by one")
+        return TupleValue(tuple(captured(refuse, node, f"{name}[{index}]", item) for index, item in enumerate(value)))
     if isinstance(value, list | dict | set | frozenset | bytes | bytearray | np.ndarray) or hasattr(value, "__array__"):
         kind = type(value).__name__
         raise refuse.type(

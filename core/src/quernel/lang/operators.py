@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 from typing import Final
 
+import attrs
+
 from quernel.dtypes import DType, ScalarType, bool_, f64, u64
 from quernel.ir import nodes
 from quernel.ir.nodes import BinaryOp, MathFunction, UnaryOp
 from quernel.lang import promotion
-from quernel.lang.constants import constant, converted, fold, literal
+from quernel.lang.constants import MAX_BITS, TooLargeConstantError, constant, converted, fold, literal
 from quernel.lang.conversions import cast, meeting, truth
 from quernel.lang.lowering import FunctionLowering
+from quernel.lang.origins import Origins, after, traced
 from quernel.lang.refusals import Node
 from quernel.lang.values import Number, Scalar, named
 
@@ -76,9 +79,28 @@ def binary(lowering: FunctionLowering, op: type[ast.operator], left: Scalar, rig
     Raises:
         KernelTypeError: the operator is not defined on these types.
     """
-    folded = _folded(op, left, right)
+    try:
+        folded = _folded(op, left, right)
+    except TooLargeConstantError:
+        raise lowering.refuse.type(
+            node,
+            f"a constant integer of more than {MAX_BITS} bits",
+            "use a smaller one, or floats: `2.0 ** 5000` is inf, as no type holds it",
+        ) from None
     if folded is not None:
         return folded
+    result = _computed(lowering, op, left, right, node)
+    if not result.weak or not result.dtype.is_integer:
+        return result
+    return attrs.evolve(result, origins=_origins(op, left, right))
+
+
+def _origins(op: type[ast.operator], left: Scalar, right: Scalar) -> Origins:
+    known = [int(side.constant) if side.constant is not None else None for side in (left, right)]
+    return traced(op, left.origins, right.origins, known[0], known[1])
+
+
+def _computed(lowering: FunctionLowering, op: type[ast.operator], left: Scalar, right: Scalar, node: Node) -> Scalar:
     if op is ast.Pow:
         return power(lowering, left, right, node)
     if op in _SHIFT:
@@ -127,7 +149,10 @@ def _folded(op: type[ast.operator], left: Scalar, right: Scalar) -> Scalar | Non
     target = promotion.bitwise(left.type, right.type) if op in _BITWISE else promotion.arithmetic(left.type, right.type)
     if target is None or any(side.weak and not _fits(side.constant, _dtype(target)) for side in (left, right)):
         return None
-    value = fold(op, left.constant, right.constant)
+    try:
+        value = fold(op, left.constant, right.constant)
+    except TooLargeConstantError:
+        return None  # it wraps as it is computed
     return Scalar(target, constant=converted(value, _dtype(target))) if value is not None else None
 
 
@@ -249,7 +274,11 @@ def unary(lowering: FunctionLowering, op: type[ast.unaryop], operand: Scalar, no
         operand=lowering.expr(value, node),
         loc=lowering.where(node),
     )
-    return lowering.made(target, expr, node, value, constant=known)
+    result = lowering.made(target, expr, node, value, constant=known)
+    if not target.weak:
+        return result
+    negative = after(operand.origins, "*", -1)
+    return attrs.evolve(result, origins=negative if op is ast.USub else after(negative, "+", -1))
 
 
 def _negated(lowering: FunctionLowering, value: Scalar, node: Node) -> Scalar:

@@ -10,11 +10,12 @@ import attrs
 
 from quernel.dtypes import ScalarType, ValueType
 from quernel.ir import nodes
+from quernel.lang.origins import NOWHERE, Origins, merged
 from quernel.lang.promotion import join
-from quernel.lang.values import Scalar, Value
+from quernel.lang.values import Compound, Scalar, Value
 from quernel.locations import Location
 
-__all__ = ["Entry", "Joins", "LoopFrame", "Scope", "meet", "stored_names"]
+__all__ = ["Entry", "Joins", "LoopFrame", "Scope", "looped_names", "meet", "stored_names"]
 
 
 @attrs.frozen
@@ -24,19 +25,19 @@ class Entry:
     Attributes:
         type: the join of their types.
         loc: the assignment that last changed it.
-        origins: weak parameters whose very value it may hold.
+        origins: weak parameters from which its value may follow.
     """
 
     type: ScalarType
     loc: Location
-    origins: frozenset[str] = frozenset()
+    origins: Origins = NOWHERE
 
     def joined(self, value: Scalar, loc: Location) -> Entry | None:
         """This entry after one more assignment; `None` if the types do not join."""
         joined = join(self.type, value.type)
         if joined is None:
             return None
-        return Entry(joined, self.loc if joined == self.type else loc, self.origins | value.origins)
+        return Entry(joined, self.loc if joined == self.type else loc, merged(self.origins, value.origins))
 
 
 class Joins:
@@ -74,15 +75,24 @@ class Joins:
         entry = Entry(value.type, loc, value.origins) if before is None else before.joined(value, loc)
         if entry is None:
             return None
+        known = self.known.get(of)
+        if known is not None and known.origins - entry.origins:
+            entry = attrs.evolve(entry, origins=merged(entry.origins, known.origins))
         self.found[of] = entry
         return self[of]
 
 
 @attrs.define
 class LoopFrame:
-    """The loop around the statements being lowered, and the names surely assigned where they leave it early."""
+    """The loop around the statements being lowered, and the names surely assigned where they leave it early.
 
-    unrolled: bool = False
+    Attributes:
+        left: the flag that a `break` raises, where someone asks for it after the loop.
+        is_unrolled: whether its body is written out once per item.
+    """
+
+    left: str | None = None
+    is_unrolled: bool = False
     breaks: list[frozenset[str]] = attrs.field(factory=list)
     continues: list[frozenset[str]] = attrs.field(factory=list)
 
@@ -95,11 +105,18 @@ def meet(states: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
 
 def stored_names(body: list[ast.stmt]) -> Counter[str]:
     """How often each name is assigned in statements."""
+    return _stores(node for statement in body for node in ast.walk(statement))
+
+
+def looped_names(body: list[ast.stmt]) -> Counter[str]:
+    """How often each name is the variable of a `for`, or one of several, in statements."""
+    loops = (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.For))
+    return _stores(node for loop in loops for node in ast.walk(loop.target))
+
+
+def _stores(nodes_: Iterable[ast.AST]) -> Counter[str]:
     return Counter(
-        node.id
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del)
+        node.id for node in nodes_ if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del)
     )
 
 
@@ -111,6 +128,9 @@ class Scope:
         stores: how often each name is assigned.
         joins: the types of the locals and results.
         bound: locals that are known when the kernel is compiled: arrays, objects, variables of unrolled loops.
+        layouts: what the locals that hold compound values are made of, and where they are first assigned; a variable
+            holds each leaf, under the local's name and the leaf's path.
+        looped: how often each name is the variable of a loop, once somebody asked.
         assigned: the names surely assigned here; `None` where no way arrives.
     """
 
@@ -119,10 +139,12 @@ class Scope:
         self.stores = stores
         self.joins = joins
         self.bound: dict[str, Value] = {}
+        self.looped: Counter[str] | None = None
+        self.layouts: dict[str, tuple[Compound, Location]] = {}
         self.assigned: frozenset[str] | None = frozenset(parameters)
         self._taken = {*parameters, *stores}
         self._ir_names: dict[str, str] = {}
-        self._temporaries: list[nodes.LocalVariable] = []
+        self._temporaries: dict[str, nodes.LocalVariable] = {}
         self._num_temporaries = 0
 
     def is_local(self, name: str) -> bool:
@@ -137,19 +159,19 @@ class Scope:
         """The name of the variable that holds the local `name`: another one where a parameter is assigned to."""
         found = self._ir_names.get(name)
         if found is None:
-            found = self._fresh(name) if name in self.parameters else name
+            found = self.fresh(name) if name.split(".", 1)[0] in self.parameters else name
             self._ir_names[name] = found
         return found
 
     def temporary(self, type_: ValueType) -> str:
         """A new variable of `type`."""
-        name = self._fresh("t")
-        self._temporaries.append(nodes.LocalVariable(name=name, type=type_))
+        name = self.fresh("t")
+        self._temporaries[name] = nodes.LocalVariable(name=name, type=type_)
         return name
 
     def is_temporary(self, name: str) -> bool:
         """Whether `name` is a variable that only one expression reads."""
-        return any(variable.name == name for variable in self._temporaries)
+        return name in self._temporaries
 
     def variables(self) -> tuple[nodes.LocalVariable, ...]:
         """Every variable, once."""
@@ -158,9 +180,10 @@ class Scope:
             for name in self.joins.found
             if isinstance(name, str) and name in self._ir_names
         ]
-        return (*named, *self._temporaries)
+        return (*named, *self._temporaries.values())
 
-    def _fresh(self, stem: str) -> str:
+    def fresh(self, stem: str) -> str:
+        """A name like `stem` that nothing else has."""
         while True:
             self._num_temporaries += 1
             name = f"{stem}_{self._num_temporaries}"

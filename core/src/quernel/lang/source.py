@@ -10,7 +10,10 @@ import __future__
 import ast
 import functools
 import inspect
+import io
 import linecache
+import sys
+import textwrap
 import types
 from collections.abc import Iterator
 
@@ -80,7 +83,8 @@ def read_source(function: types.FunctionType) -> Source:
             "a coroutine cannot be a kernel or device function", where=where, fix="write `def`, and wait on the host"
         )
     linecache.checkcache(code.co_filename)
-    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    lines = linecache.getlines(code.co_filename, function.__globals__) or _lines_of_command(code.co_filename)
+    text = "".join(lines)
     if not text:
         raise KernelSyntaxError(
             f"the source of {code.co_qualname} cannot be read from {code.co_filename}",
@@ -109,7 +113,25 @@ def read_source(function: types.FunctionType) -> Source:
     definition = _definition(tree, match) if match is not None else None
     if definition is None:
         raise changed
-    return Source(code.co_filename, definition, tuple(text.splitlines(keepends=True)), storable)
+    return Source(code.co_filename, definition, tuple(lines), storable)
+
+
+def _lines_of_command(file: str) -> list[str]:
+    """The lines of `python -c TEXT`, where the file is what Python calls that text."""
+    if file != "<string>" or sys.argv[:1] != ["-c"]:
+        return []
+    arguments = iter(sys.orig_argv[1:])
+    for argument in arguments:
+        for position, letter in enumerate(argument[1:], 2):
+            if letter == "c":
+                text = argument[position:] or next(arguments, "")
+                text = textwrap.dedent(text) if sys.version_info >= (3, 14) else text
+                return io.StringIO(text + "\n", newline=None).readlines()
+            if letter in "WX":
+                if not argument[position:]:
+                    next(arguments, "")
+                break
+    return []
 
 
 @functools.lru_cache(maxsize=32)

@@ -1,28 +1,24 @@
-"""Statements: branches, loops and returns, with the names that are surely assigned on every way through them."""
+"""Statements: branches and returns, with the names that are surely assigned on every way through them."""
 
 from __future__ import annotations
 
 import ast
 from typing import Final
 
-from quernel.dtypes import ScalarType, i64
 from quernel.errors import KernelTypeError
 from quernel.ir import nodes
-from quernel.ir.nodes import UnaryOp
-from quernel.lang.assignments import assign, assign_name, augmented, in_type
+from quernel.lang.assertions import lower_assert
+from quernel.lang.assignments import assign, augmented, in_type
 from quernel.lang.branches import IfChain
-from quernel.lang.constants import literal
 from quernel.lang.conversions import as_scalar
 from quernel.lang.expressions import condition, evaluate, evaluate_statement_call
+from quernel.lang.loops import leave_loop, lower_for, lower_while
 from quernel.lang.lowering import FunctionLowering
-from quernel.lang.ranges import CountedRange, counted_range
-from quernel.lang.scope import LoopFrame, meet, stored_names
-from quernel.lang.values import Scalar, TupleValue, named
+from quernel.lang.scope import meet, stored_names
+from quernel.lang.trees import has_layout_of, leaves
+from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, describe, named
 
-__all__ = ["MAX_UNROLLED", "lower_body"]
-
-MAX_UNROLLED: Final = 1024
-"""The most copies of its body that an unrolled loop may make."""
+__all__ = ["lower_body"]
 
 _REFUSED: Final[dict[type[ast.stmt], tuple[str, str]]] = {
     ast.FunctionDef: ("a function within a kernel", "write a @qn.func outside the kernel"),
@@ -57,7 +53,8 @@ def lower_body(lowering: FunctionLowering, statements: list[ast.stmt]) -> None:
             if not lowering.is_tolerant:
                 raise
             lowering.restore(depths)
-            stored = {name for name in stored_names([statement]) if name in lowering.scope.joins}
+            scope = lowering.scope
+            stored = {name for name in stored_names([statement]) if name in scope.joins or name in scope.layouts}
             lowering.scope.assigned = before | stored
 
 
@@ -72,11 +69,11 @@ def _statement(lowering: FunctionLowering, node: ast.stmt) -> None:
         case ast.If():
             _if(lowering, node)
         case ast.For():
-            _for(lowering, node)
+            lower_for(lowering, node, lower_body)
         case ast.While():
-            _while(lowering, node)
+            lower_while(lowering, node, lower_body)
         case ast.Break() | ast.Continue():
-            _leave(lowering, node)
+            leave_loop(lowering, node)
         case ast.Return():
             _return(lowering, node)
         case ast.Pass():
@@ -84,7 +81,7 @@ def _statement(lowering: FunctionLowering, node: ast.stmt) -> None:
         case ast.AnnAssign():
             raise _annotated(lowering, node)
         case ast.Assert():
-            raise lowering.refuse.later(node, "`assert` in a kernel is", "write what fails into an array")
+            lower_assert(lowering, node)
         case _:
             what, fix = _REFUSED.get(type(node), (f"`{type(node).__name__}`", "write it another way"))
             raise lowering.refuse.syntax(node, f"{what} has no meaning in a kernel", fix)
@@ -145,150 +142,6 @@ def _if(lowering: FunctionLowering, node: ast.If) -> None:
     scope.assigned = meet(outcomes)
 
 
-# --- loops ------------------------------------------------------------------------------------------------------------
-
-
-def _for(lowering: FunctionLowering, node: ast.For) -> None:
-    if node.orelse:
-        raise _loop_else(lowering, node)
-    target = node.target
-    if not isinstance(target, ast.Name):
-        raise lowering.refuse.syntax(target, "the variable of a `for` must be one name", "write `for k in range(…):`")
-    counted = counted_range(lowering, node.iter)
-    if counted.is_unrolled:
-        _unrolled(lowering, node, target, counted)
-        return
-    start, stop, step = (lowering.expr(end, node.iter) for end in counted.ends)
-    name = target.id
-    _declare_range_variable(lowering, target)
-    before = lowering.scope.assigned
-    assert before is not None
-    lowering.scope.assigned = before | {name}
-    frame = LoopFrame()
-    body = _loop_body(lowering, node.body, frame)
-    ran = meet([lowering.scope.assigned, *frame.continues])
-    lowering.emit(
-        nodes.For(
-            variable=lowering.scope.ir_name(name),
-            start=start,
-            stop=stop,
-            step=step,
-            body=tuple(body),
-            loc=lowering.where(node),
-        )
-    )
-    lowering.scope.assigned = meet([ran if counted.trips else before, *frame.breaks])
-
-
-def _declare_range_variable(lowering: FunctionLowering, target: ast.Name) -> None:
-    """Joins i64, the type of a range variable, into the local's type."""
-    with lowering.new_block():
-        before = lowering.scope.assigned
-        zero = Scalar(ScalarType(i64), literal(0, i64, lowering.where(target)))
-        if isinstance(lowering.scope.parameters.get(target.id), Scalar | None):
-            assign_name(lowering, target, target.id, zero, target)
-        else:
-            raise lowering.refuse.type(
-                target, f"`{target.id}` is a parameter that is no number", "give the variable a name of its own"
-            )
-        lowering.scope.assigned = before
-
-
-def _loop_body(lowering: FunctionLowering, statements: list[ast.stmt], frame: LoopFrame) -> list[nodes.Stmt]:
-    lowering.loops.append(frame)
-    with lowering.new_block() as body:
-        lower_body(lowering, statements)
-    lowering.loops.pop()
-    return body
-
-
-def _unrolled(lowering: FunctionLowering, node: ast.For, target: ast.Name, counted: CountedRange) -> None:
-    """The body once per value; the variable is a constant in it, unless it assigns the variable itself."""
-    trips = counted.trips
-    if trips is None:
-        raise lowering.refuse.type(
-            node.iter,
-            "an unrolled loop must have ends that are known when the kernel is compiled",
-            "use literals, captured constants or `qn.Const` parameters, or a plain `range`",
-        )
-    if len(trips) > MAX_UNROLLED:
-        raise lowering.refuse.type(
-            node.iter,
-            f"this loop would be unrolled into {len(trips)} copies of its body",
-            f"unroll at most {MAX_UNROLLED}, or use a plain `range`",
-        )
-    name = target.id
-    is_reassigned = lowering.scope.stores[name] > _num_loops_over(lowering, name)
-    lowering.loops.append(LoopFrame(unrolled=True))
-    for value in trips:
-        if lowering.scope.assigned is None:
-            break
-        trip = Scalar(ScalarType(i64), constant=value)
-        assign_name(lowering, target, name, trip, target)
-        if not is_reassigned:
-            lowering.scope.bound[name] = trip
-        lower_body(lowering, node.body)
-    lowering.loops.pop()
-    lowering.scope.bound.pop(name, None)
-
-
-def _num_loops_over(lowering: FunctionLowering, name: str) -> int:
-    definition = lowering.refuse.source.definition
-    return sum(
-        isinstance(node, ast.For) and isinstance(node.target, ast.Name) and node.target.id == name
-        for node in ast.walk(definition)
-    )
-
-
-def _while(lowering: FunctionLowering, node: ast.While) -> None:
-    """`Loop` with a test at its head, which reads the names as every trip does."""
-    if node.orelse:
-        raise _loop_else(lowering, node)
-    scope = lowering.scope
-    frame = LoopFrame()
-    lowering.loops.append(frame)
-    loc = lowering.where(node)
-    with lowering.new_block() as body:
-        test = condition(lowering, node.test)
-        leaves_normally = scope.assigned if test.constant is None else None
-        if test.constant is None:
-            stops = nodes.Unary(op=UnaryOp.NOT, operand=lowering.expr(test, node.test), loc=lowering.where(node.test))
-            lowering.emit(nodes.If(condition=stops, then=(nodes.Break(loc=loc),), loc=loc))
-        if test.constant is None or test.constant:
-            lower_body(lowering, node.body)
-    lowering.loops.pop()
-    if test.constant is not None and not test.constant:
-        return
-    lowering.emit(nodes.Loop(body=tuple(body), loc=loc))
-    scope.assigned = meet([leaves_normally, *frame.breaks])
-
-
-def _loop_else(lowering: FunctionLowering, node: ast.For | ast.While) -> Exception:
-    return lowering.refuse.later(
-        node.orelse[0], "`else` of a loop is", "set a local before `break`, and test it after the loop"
-    )
-
-
-def _leave(lowering: FunctionLowering, node: ast.Break | ast.Continue) -> None:
-    frame = lowering.loops[-1]
-    word = "break" if isinstance(node, ast.Break) else "continue"
-    if frame.unrolled:
-        raise lowering.refuse.syntax(
-            node,
-            f"`{word}` cannot leave an unrolled loop",
-            "use a plain `range`, or an `if` round the rest",
-        )
-    assert lowering.scope.assigned is not None
-    loc = lowering.where(node)
-    if isinstance(node, ast.Break):
-        frame.breaks.append(lowering.scope.assigned)
-        lowering.emit(nodes.Break(loc=loc))
-    else:
-        frame.continues.append(lowering.scope.assigned)
-        lowering.emit(nodes.Continue(loc=loc))
-    lowering.scope.assigned = None
-
-
 # --- return -----------------------------------------------------------------------------------------------------------
 
 
@@ -309,27 +162,43 @@ def _return(lowering: FunctionLowering, node: ast.Return) -> None:
 
 
 def _returned(lowering: FunctionLowering, node: ast.Return, source: ast.expr) -> tuple[nodes.Expr, ...]:
-    """The returned values in the joined types of the function's results."""
+    """The returned scalars in the joined types of the function's results."""
     value = evaluate(lowering, source)
-    items = value.items if isinstance(value, TupleValue) else (value,)
-    scalars = [as_scalar(lowering, item, source, "what is returned") for item in items]
-    lowering.returns = lowering.returns or (node, len(scalars))
-    first, number = lowering.returns
-    if number != len(scalars):
-        raise lowering.refuse.type(
-            node,
-            f"{len(scalars)} values are returned here and {number} in line {first.lineno}",
-            "return as many values everywhere",
-        )
+    if isinstance(value, Scalar | ArrayValue | ObjectValue):
+        value = as_scalar(lowering, value, source, "what is returned")
+    lowering.returns = lowering.returns or (node, value)
+    first, known = lowering.returns
+    if not has_layout_of(known, value):
+        raise _other_layout(lowering, node, value, first, known)
     returned = []
-    for index, item in enumerate(scalars):
+    for index, (_, leaf) in enumerate(leaves(value)):
+        item = as_scalar(lowering, leaf, source, "what is returned")
         entry = lowering.scope.joins.add(index, item, lowering.where(node))
         if entry is None:
-            known = lowering.scope.joins.found[index]
+            found = lowering.scope.joins.found[index]
             raise lowering.refuse.type(
                 node,
-                f"{named(item.type)} is returned here and {named(known.type)} in line {known.loc.line}",
+                f"{named(item.type)} is returned here and {named(found.type)} in line {found.loc.line}",
                 "cast one of them to the type of the other",
             )
         returned.append(lowering.expr(in_type(lowering, item, entry.type, source), source))
     return tuple(returned)
+
+
+def _other_layout(
+    lowering: FunctionLowering, node: ast.Return, value: Value, first: ast.Return, known: Value
+) -> Exception:
+    if isinstance(value, Scalar | TupleValue) and isinstance(known, Scalar | TupleValue):
+        here = len(value.items) if isinstance(value, TupleValue) else 1
+        there = len(known.items) if isinstance(known, TupleValue) else 1
+        if here != there:
+            return lowering.refuse.type(
+                node,
+                f"{here} values are returned here and {there} in line {first.lineno}",
+                "return as many values everywhere",
+            )
+    return lowering.refuse.type(
+        node,
+        f"{describe(value)} is returned here and {describe(known)} in line {first.lineno}",
+        "return values of the same parts everywhere",
+    )

@@ -8,7 +8,8 @@ NumPy structured scalar) is no parameter of the compiled kernel. Each of its fie
 under the name `p.field`; a field that is a struct itself is flattened in turn, to `p.field.inner`. So the types handed
 to `expand` name `p.x`, `p.y`, …, each an `ArrayType` or a `ScalarType`, and never `p`; and `Const` fields stand among
 the constants under the same names. A scalar field annotated `int` or `float` is weak, as such a parameter is; one
-annotated with a type of the language has that type; a vector field is a `ScalarType` of a vector.
+annotated with a type of the language has that type. A vector, as a field or as a parameter itself, is flattened to its
+components, `p.velocity.0`, `p.velocity.1`, ….
 """
 
 from __future__ import annotations

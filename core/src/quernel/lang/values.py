@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 
-from quernel.dtypes import ArrayType, DType, ScalarType
+from quernel.dtypes import ArrayType, DType, ScalarType, VectorType
 from quernel.ir import nodes
+from quernel.lang.origins import NOWHERE, Origins
 
-__all__ = ["ArrayValue", "Number", "ObjectValue", "Scalar", "TupleValue", "Value", "describe", "named"]
+__all__ = [
+    "COMPONENTS",
+    "ArrayValue",
+    "Compound",
+    "Number",
+    "ObjectValue",
+    "Scalar",
+    "StructValue",
+    "TupleValue",
+    "Value",
+    "VectorValue",
+    "describe",
+    "named",
+]
 
 Number = bool | int | float
 """A constant as Python holds it."""
@@ -21,7 +37,7 @@ class Scalar:
         type: its type; weak where only Python numbers went into it.
         expr: its IR; `None` for a constant, whose IR is made when its type is decided.
         constant: its value where that is known; exact for a weak one.
-        origins: the weak parameters whose very value this may be; they must fit what it is converted to.
+        origins: the weak parameters from which a weak integer follows, so that it fits what it is converted to.
         has_load: whether its IR reads memory.
         depth: how deep its IR nests.
     """
@@ -29,7 +45,7 @@ class Scalar:
     type: ScalarType
     expr: nodes.Expr | None = None
     constant: Number | None = None
-    origins: frozenset[str] = frozenset()
+    origins: Origins = NOWHERE
     has_load: bool = False
     depth: int = 1
 
@@ -70,6 +86,23 @@ class TupleValue:
     items: tuple[Value, ...]
 
 
+@attrs.frozen
+class VectorValue:
+    """A vector: its components, all of its element type."""
+
+    type: VectorType
+    items: tuple[Scalar, ...]
+
+
+@attrs.frozen
+class StructValue:
+    """A struct: the values of its fields."""
+
+    name: str
+    fields: tuple[str, ...]
+    items: tuple[Value, ...]
+
+
 @attrs.frozen(eq=False)
 class ObjectValue:
     """A Python object known when the kernel is compiled: a module, type, function, string, enum member or `None`."""
@@ -77,7 +110,13 @@ class ObjectValue:
     value: object
 
 
-Value = Scalar | ArrayValue | TupleValue | ObjectValue
+Compound = TupleValue | VectorValue | StructValue
+"""A value made of others. Locals, arguments and results hold its leaves, each by itself."""
+
+Value = Scalar | ArrayValue | Compound | ObjectValue
+
+COMPONENTS: Final = ("x", "y", "z", "w")
+"""The names of a vector's components."""
 
 
 def named(of: ScalarType) -> str:
@@ -99,6 +138,10 @@ def describe(value: Value) -> str:
             return str(value.type)
         case TupleValue():
             return f"tuple of {len(value.items)}"
+        case VectorValue(type=type_):
+            return str(type_)
+        case StructValue(name=name):
+            return f"struct<{name}>"
         case ObjectValue():
-            name = getattr(value.value, "__name__", None)
-            return f"{name}" if name else f"{type(value.value).__name__} {value.value!r}"
+            known_as = getattr(value.value, "__name__", None)
+            return f"{known_as}" if known_as else f"{type(value.value).__name__} {value.value!r}"

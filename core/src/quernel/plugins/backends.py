@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from importlib import import_module
@@ -16,6 +17,7 @@ from quernel.runtime.operations import PLUGIN_API, Backend
 __all__ = ["BackendCatalog", "BackendInfo", "load_plugin_module"]
 
 _EXTRAS = ("cpu", "cuda", "opencl")
+_NAME = r"[a-z][a-z0-9_-]*"  # device strings know no case, and put meaning into : and ,
 
 
 @attrs.frozen
@@ -152,14 +154,17 @@ def load_plugin_module(entry: PluginEntry) -> object:
     api = getattr(module, "QUERNEL_PLUGIN_API", None)
     if api is None:
         raise PluginError(f"{entry.module} does not say QUERNEL_PLUGIN_API", fix=update)
-    if api != PLUGIN_API:
+    if type(api) is not int or api != PLUGIN_API:
         reason = f"it was built for plugin API {api!r}, this core has {PLUGIN_API}"
-        newer = isinstance(api, int) and api > PLUGIN_API
+        newer = type(api) is int and api > PLUGIN_API
         raise PluginError(reason, fix="pip install --upgrade quernel" if newer else update)
     return module
 
 
 def _try(entry: PluginEntry) -> _Claim:
+    if re.fullmatch(_NAME, entry.name) is None or entry.name == "auto":
+        rule = "lower-case letters, digits, - and _, and not 'auto'"
+        return _refused(entry, f"{entry.name!r} is no name for a backend", f"use {rule}")
     try:
         module = load_plugin_module(entry)
     except PluginError as error:
@@ -167,7 +172,7 @@ def _try(entry: PluginEntry) -> _Claim:
     reinstall = f"report it to the authors of {entry.distribution}"
     try:
         backend = module.quernel_backend()  # type: ignore[attr-defined]  # a missing one is reported as any failure
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _refused(entry, f"quernel_backend() failed: {type(error).__name__}: {error}", reinstall)
     if not isinstance(backend, Backend):
         return _refused(entry, f"quernel_backend() gave a {type(backend).__name__}, not a Backend", reinstall)

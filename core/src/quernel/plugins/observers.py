@@ -64,7 +64,7 @@ class Observers:
         for implementation in implementations:
             try:
                 result = implementation.function(*[arguments[name] for name in implementation.argnames])
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._switch_off(manager, implementation.plugin_name, hook, error)
                 continue
             if result is not None:
@@ -94,7 +94,7 @@ class Observers:
                         f"the name {entry.name!r} is taken by another plugin", fix=f"uninstall {entry.distribution}"
                     )
                 manager.register(load_plugin_module(entry), entry.name)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 reason = error.what if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
                 fix = (isinstance(error, PluginError) and error.fix) or f"mend or uninstall {entry.distribution}"
                 if not isinstance(error, PluginError) and manager.has_plugin(entry.name):
@@ -103,7 +103,7 @@ class Observers:
             self._infos.append(BackendInfo(entry.name, entry.distribution, entry.version, not reason, reason, fix))
         return manager
 
-    def _switch_off(self, manager: ObserverManager, name: str, hook: str, error: Exception) -> None:
+    def _switch_off(self, manager: ObserverManager, name: str, hook: str, error: BaseException) -> None:
         with self._lock:
             if not manager.has_plugin(name):  # another thread was faster
                 return

@@ -15,8 +15,9 @@ from quernel.compiler.halves import ArtifactCompiler, Signature
 from quernel.dtypes import ArrayType, DType, u64
 from quernel.errors import ValidationError
 from quernel.identity import build_id_hash
-from quernel.ir.nodes import Kernel, Module
+from quernel.ir.nodes import Alloc, Kernel, Module, Space
 from quernel.ir.passes import contract, fold
+from quernel.ir.walk import walk_statements
 from quernel.reference.lowering import lower_module
 from quernel.reference.types import Lowered, ReferenceArtifact, Variant
 
@@ -102,4 +103,21 @@ def _header(module: Module) -> ArtifactHeader:
         else:
             assert isinstance(parameter.type.dtype, DType), "vectors and structs are passed part by part"
             slots.append(Slot(SlotKind.SCALAR, number, dtype=parameter.type.dtype))
-    return ArtifactHeader(module.kernel.name, header_parameters(module), tuple(slots), module.kernel.block)
+    return ArtifactHeader(
+        module.kernel.name,
+        header_parameters(module),
+        tuple(slots),
+        module.kernel.block,
+        shared_bytes=_shared_bytes(module),
+    )
+
+
+def _shared_bytes(module: Module) -> int:
+    """What the shared arrays of a block take, each at a multiple of its alignment."""
+    size = 0
+    for body in (module.kernel.body, *(function.body for function in module.functions)):
+        for stmt in walk_statements(body):
+            if isinstance(stmt, Alloc) and stmt.space is Space.SHARED:
+                alignment = stmt.element.alignment
+                size = -(-size // alignment) * alignment + math.prod(stmt.shape) * stmt.element.itemsize
+    return size

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from quernel.capabilities import Capabilities, TargetInfo
+from quernel.capabilities import Capabilities, Limits, TargetInfo
 from quernel.errors import DeviceError
 from quernel.runtime.operations import Backend, DeviceInfo, Health
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from quernel.reference.compiler import ReferenceCompiler
     from quernel.reference.device import ReferenceDevice
 
@@ -41,6 +43,7 @@ class ReferenceBackend(Backend):
             name=_TARGET,
             fingerprint=f"python-{_python_version()}",
             capabilities=Capabilities(checked=True),
+            limits=Limits(max_grid=((1 << 62) - 1,) * 3, max_shared_bytes=256 * 1024),
         )
 
     def compiler(self, target: TargetInfo) -> ReferenceCompiler:
@@ -59,6 +62,10 @@ class ReferenceBackend(Backend):
     def health(self) -> Health:
         """The version of Python; there is nothing that can be missing."""
         return Health(versions=(("Python", _python_version()),))
+
+    def known_gaps(self) -> Mapping[str, str]:
+        """What checked launches do not check here."""
+        return {"test_checked::test_a_broken_promise_of_uniformity_*": "checked launches do not verify qn.uniform"}
 
 
 def quernel_backend() -> Backend:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,6 +23,15 @@ _UNINITIALISED: Final = 0xA5
 """Fills fresh shared and private memory, so that a kernel that reads before it writes gives odd numbers at once."""
 
 _atomics = threading.Lock()
+
+
+def _renew_after_fork() -> None:
+    global _atomics
+    _atomics = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)
 
 _ATOMIC_BINARY: Final = {
     AtomicOp.ADD: BinaryOp.ADD,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from quernel.compiler.arguments import ArrayArgument
 from quernel.errors import LaunchError
-from quernel.runtime.argument_types import constant_key, element_type
+from quernel.runtime.argument_types import alignment_of, constant_key, element_type
 from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.layouts import ALIGNED16, strided_layout
 
@@ -26,8 +26,8 @@ _STEP_OF_ONE: tuple[int, ...] = (1,)
 Read = tuple[list[Any], list[Any], int, int, int, bool, "Device | None"]
 
 
-def read_arguments(specs: Sequence[Spec], args: tuple[Any, ...], facts: int) -> Read:
-    """What a launch must know of its arguments. On the launch path, so it is one loop.
+def read_arguments(specs: Sequence[Spec], args: Sequence[Any], facts: int) -> Read:
+    """What a launch must know of its arguments. On the launch path, so it is one loop; structs are read part by part.
 
     Returns:
         kinds: what a look-up's key says of each argument.
@@ -48,8 +48,23 @@ def read_arguments(specs: Sequence[Spec], args: tuple[Any, ...], facts: int) -> 
     values: list[Any] = []
     for spec, value in zip(specs, args, strict=True):
         cls = value.__class__
-        if spec.is_const:
-            kinds.append(constant_key(value))
+        if spec.is_special:
+            if spec.is_const:
+                kinds.append(constant_key(value))
+                continue
+            from quernel.runtime.vectors import read_vectors
+
+            known, repeats, on_device, kind, argument, is_fixed = read_vectors(spec, value)
+            facts &= known
+            repeating |= repeats << len(values)
+            read_only |= is_fixed << len(values)
+            on_host |= on_device is None
+            if on_device is not None:
+                if arrays_on is not None and on_device is not arrays_on:
+                    _refuse_two_devices(spec.name, arrays_on, on_device)
+                arrays_on = on_device
+            kinds.append(kind)
+            values.append(argument)
         elif cls is float or cls is int:
             kinds.append(cls)
             values.append(value)
@@ -58,7 +73,7 @@ def read_arguments(specs: Sequence[Spec], args: tuple[Any, ...], facts: int) -> 
             address, is_fixed = interface["data"]
             if address & 15:
                 facts &= _UNALIGNED
-                if address % (value.itemsize or 1) and value.size:
+                if value.size and address % alignment_of(value.dtype):
                     _refuse_alignment(spec.name, value)
             if is_fixed:
                 read_only |= 1 << len(values)
@@ -83,13 +98,16 @@ def read_arguments(specs: Sequence[Spec], args: tuple[Any, ...], facts: int) -> 
                 repeating |= 1 << len(values)
             if value.device is not arrays_on:
                 if arrays_on is not None:
-                    raise LaunchError(
-                        f"the arrays are on two devices, {arrays_on.name} and {value.device.name}",
-                        fix=f"move one of them, for example {spec.name}.to({arrays_on.name!r})",
-                    )
+                    _refuse_two_devices(spec.name, arrays_on, value.device)
                 arrays_on = value.device
             kinds.append(kind)
             values.append(argument)
+        elif spec.is_compound or cls is np.void or "__attrs_attrs__" in cls.__dict__:
+            from quernel.runtime.compounds import flattened
+
+            flat_specs, flat_args, structs = flattened(specs, args)
+            read = read_arguments(flat_specs, flat_args, facts)
+            return ([*structs, *read[0]], *read[1:])
         else:
             kinds.append(cls)
             values.append(value)
@@ -106,6 +124,13 @@ def _know(array: DeviceArray) -> tuple[int, bool, object, ArrayArgument]:
     return known
 
 
+def _refuse_two_devices(name: str, one: Device, other: Device) -> NoReturn:
+    raise LaunchError(
+        f"the arrays are on two devices, {one.name} and {other.name}",
+        fix=f"move one of them, for example {name}.to({one.name!r})",
+    )
+
+
 def _refuse_strides(name: str, array: np.ndarray[Any, Any]) -> None:
     element_type(name, array)
     raise LaunchError(
@@ -117,6 +142,6 @@ def _refuse_strides(name: str, array: np.ndarray[Any, Any]) -> None:
 def _refuse_alignment(name: str, array: np.ndarray[Any, Any]) -> None:
     element = element_type(name, array)
     raise LaunchError(
-        f"parameter {name!r} got elements that are not aligned to the {element.itemsize} bytes of {element.name}",
+        f"parameter {name!r} got elements that are not aligned to the {element.alignment} bytes of {element}",
         fix="pass a copy, array.copy()",
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from functools import lru_cache
+from types import NoneType
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +15,9 @@ from quernel.dtypes import (
     DType,
     ParameterType,
     ScalarType,
+    StructType,
+    ValueType,
+    VectorType,
     bool_,
     dtype_of,
     f64,
@@ -23,7 +28,7 @@ from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.parameters import Spec
 from quernel.runtime.scalars import checked_float, checked_integer, convert_scalar, shown
 
-__all__ = ["argument_type", "constant_key", "constant_value", "convert_argument", "element_type"]
+__all__ = ["alignment_of", "argument_type", "constant_key", "constant_value", "convert_argument", "element_type"]
 
 
 def argument_type(spec: Spec, value: Any) -> ParameterType:
@@ -39,7 +44,7 @@ def argument_type(spec: Spec, value: Any) -> ParameterType:
             declared = ArrayType(None)
         if not isinstance(declared, ArrayType):
             raise KernelTypeError(
-                f"parameter {spec.name!r} is {_described(declared)} and got an array of {element.name}",
+                f"parameter {spec.name!r} is {_described(declared)} and got an array of {element}",
                 fix="pass one value, for example array[0].item(), or annotate the parameter as qn.Array[...]",
             )
         return _array_type(spec.name, declared, element, value)
@@ -51,6 +56,8 @@ def argument_type(spec: Spec, value: Any) -> ParameterType:
     if isinstance(declared, ScalarType):
         convert_argument(spec.name, declared, value)
         return declared
+    if not isinstance(declared, TypeVar | NoneType):
+        raise KernelTypeError(f"parameter {spec.name!r} is {_described(declared)} and got {shown(value)}")
     inferred = _inferred(spec.name, value)
     convert_argument(spec.name, inferred, value)
     return inferred
@@ -65,7 +72,7 @@ def convert_argument(name: str, declared: ScalarType, value: Any, bounds: tuple[
     what = f"parameter {name!r}"
     dtype = declared.dtype
     if not isinstance(dtype, DType):
-        raise KernelTypeError(f"{what} is {dtype}, which is not supported yet", fix="pass its parts as scalars")
+        raise KernelTypeError(f"{what} is {dtype} and got {shown(value)}", fix="pass its parts")
     if not declared.weak:
         return convert_scalar(value, dtype, what)
     if dtype.is_float:
@@ -79,19 +86,20 @@ def convert_argument(name: str, declared: ScalarType, value: Any, bounds: tuple[
     return number
 
 
-def element_type(name: str, array: DeviceArray | np.ndarray[Any, Any]) -> DType:
-    """The element type of an array argument.
+def element_type(name: str, array: DeviceArray | np.ndarray[Any, Any]) -> ValueType:
+    """The element type of an array argument; of a structured one, a struct.
 
     Raises:
         KernelTypeError: its dtype is none of the language's, the array is masked, or has no axes.
     """
+    dtype: ValueType
     if isinstance(array, DeviceArray):
         dtype = array.dtype
     else:
         if _is_masked(array):
             raise KernelTypeError(f"parameter {name!r} got a masked array", fix="pass its .data or .filled(...)")
         try:
-            dtype = dtype_of(array.dtype)
+            dtype = dtype_of(array.dtype) if array.dtype.names is None else _struct_type(array.dtype)
         except KernelTypeError as error:
             fix = "pass its real and imaginary parts" if array.dtype.kind == "c" else error.fix
             raise KernelTypeError(f"parameter {name!r}: {error.what}", fix=fix) from None
@@ -102,26 +110,54 @@ def element_type(name: str, array: DeviceArray | np.ndarray[Any, Any]) -> DType:
     return dtype
 
 
+@lru_cache
+def _struct_type(dtype: np.dtype[Any]) -> ValueType:
+    from quernel.structs import struct_of
+
+    return struct_of(dtype)
+
+
+@lru_cache
+def alignment_of(dtype: np.dtype[Any]) -> int:
+    """Bytes to which elements must be aligned; whole elements for dtypes that are refused later."""
+    if dtype.names is None:
+        return dtype.itemsize or 1
+    try:
+        return _struct_type(dtype).alignment
+    except KernelTypeError:
+        return 1
+
+
 def _is_masked(array: np.ndarray[Any, Any]) -> bool:
     """Whether an array has a mask; `numpy.ma` takes milliseconds to import, and without it there is none."""
     masked = sys.modules.get("numpy.ma")
     return masked is not None and isinstance(array, masked.MaskedArray)
 
 
-def _array_type(name: str, declared: ArrayType, element: DType, value: DeviceArray | np.ndarray[Any, Any]) -> ArrayType:
-    wanted = declared.element
-    if wanted is not None and wanted is not element:
-        assert isinstance(wanted, DType), "arrays of vectors and structs are refused where they are declared"
-        raise KernelTypeError(
-            f"parameter {name!r} is an array of {wanted.name} and got one of {element.name}",
-            fix=f"convert it with .astype({'ml_dtypes.bfloat16' if wanted.name == 'bf16' else f'np.{wanted.numpy}'})",
-        )
-    if declared.ndim is not None and declared.ndim != value.ndim:
+def _array_type(
+    name: str, declared: ArrayType, element: ValueType, value: DeviceArray | np.ndarray[Any, Any]
+) -> ArrayType:
+    wanted, ndim = declared.element, value.ndim
+    if isinstance(wanted, VectorType) and wanted.element is element:
+        element, ndim = wanted, ndim - 1  # The vectors lie along the last axis.
+    elif isinstance(wanted, StructType) and isinstance(element, StructType):
+        from quernel.runtime.compounds import matched_struct
+
+        element = matched_struct(name, wanted, element)
+    elif isinstance(wanted, ValueType) and wanted != element:
+        fix = "pass a structured array with its fields" if isinstance(wanted, StructType) else _conversion(wanted)
+        raise KernelTypeError(f"parameter {name!r} is an array of {wanted} and got one of {element}", fix=fix)
+    if declared.ndim is not None and declared.ndim != ndim:
         raise KernelTypeError(
             f"parameter {name!r} is an array of {declared.ndim} axes and got shape {value.shape}",
-            fix=f"reshape it, or annotate the parameter as qn.Array{value.ndim if value.ndim <= 4 else ''}[...]",
+            fix=f"reshape it, or annotate the parameter as qn.Array{ndim if ndim <= 4 else ''}[...]",
         )
-    return ArrayType(element, value.ndim)
+    return ArrayType(element, ndim)
+
+
+def _conversion(wanted: DType | VectorType) -> str:
+    dtype = wanted.element if isinstance(wanted, VectorType) else wanted
+    return f"convert it with .astype({'ml_dtypes.bfloat16' if dtype.name == 'bf16' else f'np.{dtype.numpy}'})"
 
 
 def _inferred(name: str, value: Any) -> ScalarType:
@@ -143,6 +179,8 @@ def _inferred(name: str, value: Any) -> ScalarType:
 
 
 def _described(declared: object) -> str:
+    if isinstance(declared, type | TypeVar):
+        return declared.__name__
     if isinstance(declared, ArrayType):
         rank = "" if declared.ndim is None else f" of {declared.ndim} axes"
         return f"an array of {declared.element}{rank}" if declared.element is not None else f"an array{rank}"

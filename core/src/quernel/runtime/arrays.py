@@ -8,16 +8,31 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from quernel.dtypes import DType, dtype_of
+from quernel.dtypes import DType, StructType, bf16, dtype_of
 from quernel.errors import KernelTypeError, LaunchError
 
 if TYPE_CHECKING:
     from quernel.runtime.devices import Device
     from quernel.runtime.operations import Memory
 
-__all__ = ["Allocation", "DeviceArray", "contiguous_strides"]
+__all__ = ["Allocation", "DeviceArray", "contiguous_strides", "element_of"]
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
+
+
+def element_of(dtype: Any) -> DType | StructType:
+    """The element type that `dtype` names: as `dtype_of`, and structs by a class or a structured NumPy dtype.
+
+    Raises:
+        KernelTypeError: it names none.
+    """
+    if isinstance(dtype, StructType):
+        return dtype
+    if getattr(dtype, "names", None) or "__attrs_attrs__" in getattr(dtype, "__dict__", ()):
+        from quernel.structs import struct_of
+
+        return struct_of(dtype)
+    return dtype_of(dtype)
 
 
 @final
@@ -46,6 +61,15 @@ class Allocation:
             self.device.operations.free(self.memory)
 
 
+class _HostBytes:
+    """The bytes of an allocation for NumPy, which keeps this object, and so the allocation, as long as a view of it."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        assert allocation.host is not None
+        self._allocation = allocation
+        self.__array_interface__ = allocation.host.__array_interface__
+
+
 @final
 class DeviceArray:
     """An array on a device. Indexing gives views; nothing is copied but by the methods that say so.
@@ -71,7 +95,12 @@ class DeviceArray:
     )
 
     def __init__(
-        self, allocation: Allocation, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...], offset_bytes: int
+        self,
+        allocation: Allocation,
+        dtype: DType | StructType,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        offset_bytes: int,
     ) -> None:
         self._allocation = allocation
         self._offset = offset_bytes
@@ -84,6 +113,34 @@ class DeviceArray:
         """What the launch path knows of this array, worked out at its first launch."""
 
     # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def allocation(self) -> Allocation:
+        """The memory that this array shares with its views."""
+        return self._allocation
+
+    @property
+    def offset_bytes(self) -> int:
+        """Where element (0, …, 0) stands in that memory."""
+        return self._offset
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """First byte and end of what the elements span in that memory."""
+        return self._bounds() if self.size else (self._offset, self._offset)
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype of the elements.
+
+        Raises:
+            KernelTypeError: they are `bf16`, without the package `ml_dtypes`.
+        """
+        if isinstance(self.dtype, DType):
+            return self.dtype.numpy
+        from quernel.structs import numpy_of
+
+        return numpy_of(self.dtype)
 
     @property
     def ndim(self) -> int:
@@ -118,7 +175,7 @@ class DeviceArray:
         return self.shape[0]
 
     def __repr__(self) -> str:
-        what = f"{self.dtype.name}, shape {self.shape}, on {self.device.name}"
+        what = f"{self.dtype}, shape {self.shape}, on {self.device.name}"
         if self.device.is_closed:
             return f"<device array of {what}, closed>"
         if self.size > 1000:
@@ -177,10 +234,10 @@ class DeviceArray:
         """
         self._check_usable("copied to the host")
         if out is None:
-            out = np.empty(self.shape, self.dtype.numpy)
-        elif out.shape != self.shape or out.dtype != self.dtype.numpy:
+            out = np.empty(self.shape, self.numpy_dtype)
+        elif out.shape != self.shape or out.dtype != self.numpy_dtype:
             raise KernelTypeError(
-                f"out is {out.dtype} of shape {out.shape}, the array {self.dtype.name} of shape {self.shape}",
+                f"out is {out.dtype} of shape {out.shape}, the array {self.dtype} of shape {self.shape}",
                 fix="pass an array of the same dtype and shape",
             )
         self.copy_to(out)
@@ -202,7 +259,7 @@ class DeviceArray:
         if host is not None:
             host[...] = source
         elif self.is_contiguous:
-            self._write(self._offset, np.ascontiguousarray(source, self.dtype.numpy))
+            self._write(self._offset, np.ascontiguousarray(source, self.numpy_dtype))
         elif self.size:
             low, data, view = self._span()
             view[...] = source
@@ -255,18 +312,20 @@ class DeviceArray:
         """
         from quernel.runtime.scalars import convert_scalar
 
+        if not isinstance(self.dtype, DType):
+            raise KernelTypeError(f"an array of {self.dtype} is not filled with one value", fix="copy an array into it")
         number = convert_scalar(value, self.dtype, "the elements' type")
-        element = np.asarray(number).astype(self.dtype.numpy)
+        element = _element(number, self.dtype)
         if self.device.interceptors or (self._allocation.host is None and self.is_contiguous):
             self._check_contiguous_fill()
             self.device.fill(self._allocation.memory, self._offset, element.tobytes(), self.size, self)
             return
         self._check_usable("filled")
-        host = self._host_array()
+        host = self._host_array(element.dtype)
         if host is not None:
             host[...] = element
         elif self.size:
-            low, data, view = self._span()
+            low, data, view = self._span(element.dtype)
             view[...] = element
             self._write(low, data)
 
@@ -287,14 +346,14 @@ class DeviceArray:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        host = self._host_array()
+        host = self._exported()
         if host is None:
             raise AttributeError(f"the host does not see the memory of {self.device.name}")
         interface: dict[str, Any] = host.__array_interface__
         return interface
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostArray:
-        host = self._host_array()
+        host = self._exported()
         if host is None:
             raise KernelTypeError(
                 f"an array on {self.device.name} is not copied to the host unasked", fix="call its method .numpy()"
@@ -302,27 +361,35 @@ class DeviceArray:
         return np.array(host, dtype=dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> Any:
-        host = self._host_array()
+        host = self._exported()
         if host is None:
             raise BufferError(f"the host does not see the memory of {self.device.name}")
         return host.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        host = self._host_array()
+        host = self._exported()
         if host is None:
             raise BufferError(f"the host does not see the memory of {self.device.name}")
         kind, number = host.__dlpack_device__()
         return int(kind), number
 
+    def _exported(self) -> HostArray | None:
+        """This array for strangers to keep, as NumPy sees the same memory, or `None`; it keeps the memory alive."""
+        host = self._host_array()
+        if host is None or not self.size:
+            return host
+        held = np.asarray(_HostBytes(self._allocation))
+        return np.ndarray(host.shape, host.dtype, held, self._offset, self.strides)
+
     # --- memory -------------------------------------------------------------------------------------------------------
 
-    def _host_array(self) -> HostArray | None:
+    def _host_array(self, dtype: np.dtype[Any] | None = None) -> HostArray | None:
         """This array as NumPy sees the same memory, once the device's work is done, or `None`."""
         self.device.synchronize()
         host = self._allocation.host
         if host is None:
             return None
-        return np.ndarray(self.shape, self.dtype.numpy, host, self._offset, self.strides)
+        return np.ndarray(self.shape, dtype or self.numpy_dtype, host, self._offset, self.strides)
 
     def _bounds(self) -> tuple[int, int]:
         """First byte and end of what the elements span; the array is not empty."""
@@ -332,12 +399,12 @@ class DeviceArray:
             low, high = (low + reach, high) if reach < 0 else (low, high + reach)
         return low, high + self.dtype.itemsize
 
-    def _span(self) -> tuple[int, HostArray, HostArray]:
+    def _span(self, dtype: np.dtype[Any] | None = None) -> tuple[int, HostArray, HostArray]:
         """The first byte that a strided array spans, a host copy of all the bytes, and the array's view of the copy."""
         low, high = self._bounds()
         data = np.empty(high - low, np.uint8)
         self._read(low, data)
-        return low, data, np.ndarray(self.shape, self.dtype.numpy, data, self._offset - low, self.strides)
+        return low, data, np.ndarray(self.shape, dtype or self.numpy_dtype, data, self._offset - low, self.strides)
 
     def _read(self, offset: int, target: HostArray) -> None:
         if target.size:
@@ -370,10 +437,10 @@ class DeviceArray:
         return True
 
     def _check_fits(self, other: HostArray | DeviceArray) -> None:
-        dtype = other.dtype if isinstance(other, DeviceArray) else dtype_of(np.asarray(other).dtype)
-        if dtype is not self.dtype or other.shape != self.shape:
+        dtype = other.dtype if isinstance(other, DeviceArray) else element_of(np.asarray(other).dtype)
+        if dtype != self.dtype or other.shape != self.shape:
             raise KernelTypeError(
-                f"a copy between {self.dtype.name} of shape {self.shape} and {dtype.name} of shape {other.shape}",
+                f"a copy between {self.dtype} of shape {self.shape} and {dtype} of shape {other.shape}",
                 fix="convert with .astype(...) and make the shapes equal first",
             )
 
@@ -385,6 +452,15 @@ class DeviceArray:
         self.device.check_open()
         if self.device.is_capturing:
             raise LaunchError(f"an array cannot be {done} while a graph is captured", fix="do it before or after")
+
+
+def _element(value: Any, dtype: DType) -> HostArray:
+    """One element as NumPy holds it; NumPy alone has no bf16, so of that its bits."""
+    if dtype is bf16:
+        from quernel.compiler.arguments import bf16_bits
+
+        return np.asarray(bf16_bits(value), np.uint16)
+    return np.asarray(value).astype(dtype.numpy)
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

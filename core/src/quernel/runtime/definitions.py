@@ -7,13 +7,18 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from quernel.dtypes import ArrayType, ParameterType
+from quernel.errors import CompilationError, QuernelError
 
 if TYPE_CHECKING:
     from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
     from quernel.identity import CapturedCode, CapturedValues, KernelId
     from quernel.ir.nodes import Module
 
-__all__ = ["ForeignOrigin", "FunctionOrigin", "Origin"]
+__all__ = ["ForeignOrigin", "FunctionOrigin", "Origin", "OutdatedKernelError"]
+
+
+class OutdatedKernelError(CompilationError):
+    """A kernel captures other values by now than those that its id was made of. Nothing is compiled or kept."""
 
 
 class Origin(Protocol):
@@ -48,7 +53,7 @@ class FunctionOrigin:
         return capture(self.function)
 
     def define(self, captured: CapturedCode, values: CapturedValues, made: Specialization) -> KernelDefinition:
-        """The specialized kernel; the frontend runs when its IR is asked for."""
+        """The specialized kernel; the frontend runs when its IR is asked for, and reads what `captured` has read."""
         from quernel.compiler.definition import KernelDefinition
 
         constants = dict(made.constants)
@@ -56,17 +61,41 @@ class FunctionOrigin:
         def expand() -> tuple[Module, bool]:
             from quernel.lang import expand as expand_function
 
-            return expand_function(
-                self.function,
-                name=self.name,
-                parameter_types=dict(made.parameters),
-                constants=constants,
-                form=made.form,
-                block=made.block,
-                options=made.options,
-            )
+            try:
+                expansion = expand_function(
+                    self.function,
+                    name=self.name,
+                    parameter_types=dict(made.parameters),
+                    constants=constants,
+                    form=made.form,
+                    block=made.block,
+                    options=made.options,
+                )
+            except QuernelError:  # It may be about what the id does not stand for.
+                self._check_unchanged(captured, values, constants)
+                raise
+            self._check_unchanged(captured, values, constants)
+            return expansion
 
         return KernelDefinition(_id(self.name, captured, values, made), made, expand=expand)
+
+    def _check_unchanged(self, captured: CapturedCode, values: CapturedValues, constants: Mapping[str, Any]) -> None:
+        """Raises where the frontend may have read other values than those in the kernel's id.
+
+        Raises:
+            OutdatedKernelError: something that the kernel captures was assigned to since.
+        """
+        if captured.is_current() and values.guards.is_current():
+            return
+        from quernel.identity import capture_values
+
+        # Other objects, as a property makes them anew at each access, may be equal all the same.
+        if self.capture().digest == captured.digest and capture_values(constants).digest == values.digest:
+            return
+        raise OutdatedKernelError(
+            f"a value that kernel {self.name} captures changed before the kernel was compiled",
+            fix="launch it again, and assign to what it captures while nothing compiles it",
+        )
 
 
 @final

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from quernel.dtypes import DType, dtype_of, f64
+from quernel.dtypes import DType, StructType, dtype_of, f64
 from quernel.errors import DeviceError, LaunchError
-from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides
+from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides, element_of
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Device:
     def empty(self, shape: int | Sequence[int], dtype: Any = f64) -> DeviceArray:
         """A C-contiguous array whose elements are not set."""
         lengths = _shape(shape)
-        element = dtype_of(dtype)
+        element = element_of(dtype)
         self.check_open()
         nbytes = element.itemsize
         for length in lengths:
@@ -136,7 +136,12 @@ class Device:
 
     def zeros(self, shape: int | Sequence[int], dtype: Any = f64) -> DeviceArray:
         """An array of zeros."""
-        return self.full(shape, False if dtype_of(dtype).is_bool else 0, dtype)
+        element = element_of(dtype)
+        if isinstance(element, DType):
+            return self.full(shape, False if element.is_bool else 0, element)
+        result = self.empty(shape, element)
+        self.fill(result.allocation.memory, 0, bytes(1), result.nbytes, result)
+        return result
 
     def full(self, shape: int | Sequence[int], value: Any, dtype: Any = None) -> DeviceArray:
         """An array whose elements are all `value`; without `dtype`, of the value's own type."""
@@ -147,12 +152,12 @@ class Device:
     def array(self, source: Any, dtype: Any = None) -> DeviceArray:
         """A copy of `source` (a NumPy or device array, or what makes a NumPy array) on this device."""
         if isinstance(source, DeviceArray):
-            if dtype is not None and dtype_of(dtype) is not source.dtype:
+            if dtype is not None and element_of(dtype) != source.dtype:
                 source = source.astype(dtype)
             result = self.empty(source.shape, source.dtype)
         else:
             source = np.asarray(source, None if dtype is None else dtype_of(dtype).numpy)
-            result = self.empty(source.shape, dtype_of(source.dtype))
+            result = self.empty(source.shape, source.dtype)
         result.copy_from(source)
         return result
 
@@ -165,14 +170,14 @@ class Device:
         if isinstance(source, DeviceArray) and source.device is self and dtype in (None, source.dtype):
             return source
         if self.is_host_accessible and isinstance(source, np.ndarray) and source.flags.writeable:
-            element = dtype_of(source.dtype)
+            element = element_of(source.dtype)
             is_whole = not any(stride % element.itemsize for stride in source.strides)
             is_plain = source.size and source.flags.aligned and is_whole
-            if is_plain and (dtype is None or dtype_of(dtype) is element):
+            if is_plain and (dtype is None or element_of(dtype) == element):
                 return self._lent(source, element)
         return self.array(source, dtype)
 
-    def _lent(self, source: HostArray, element: DType) -> DeviceArray:
+    def _lent(self, source: HostArray, element: DType | StructType) -> DeviceArray:
         from ctypes import c_char
 
         self.check_open()

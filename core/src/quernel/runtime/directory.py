@@ -62,6 +62,7 @@ class DeviceDirectory:
         self._default: Device | None = None
         self._by_spec: dict[str, Device] = {}
         self._host: Device | None = None
+        self._said_broken: set[str] = set()
 
     def use_source(self, source: BackendSource) -> None:
         """Takes backends from `source` from now on. Devices that are open stay open."""
@@ -80,7 +81,9 @@ class DeviceDirectory:
             try:
                 found.extend(self._devices_of(name))
             except QuernelError as error:
-                _log().debug("no devices of %s: %s", name, error)
+                is_news = isinstance(error, PluginError) and name not in self._said_broken
+                self._said_broken.add(name)
+                (_log().warning if is_news else _log().debug)("no devices of %s: %s", name, error)
         return tuple(found)
 
     def device(self, spec: str | DeviceInfo | Device | None = None) -> Device:
@@ -165,7 +168,9 @@ class DeviceDirectory:
         self._lock = threading.RLock()
 
     def _devices_of(self, name: str) -> tuple[DeviceInfo, ...]:
-        devices = self._source.load(name).devices()
+        from quernel.runtime.asking import ask_devices
+
+        devices = ask_devices(self._source.load(name))
         if isinstance(devices, Unavailable):
             raise DeviceError(f"{name} has no devices: {devices.reason}", fix=devices.fix)
         return devices
@@ -175,12 +180,13 @@ class DeviceDirectory:
         device = self._open.get(key)
         if device is not None and not device.is_closed:
             return device
+        from quernel.runtime.asking import ask_operations
         from quernel.runtime.devices import Device
 
         with self._lock:
             device = self._open.get(key)
             if device is None or device.is_closed:
-                device = self._open[key] = Device(backend.open(info), backend=backend, on_close=self.forget)
+                device = self._open[key] = Device(ask_operations(backend, info), backend=backend, on_close=self.forget)
         return device
 
     def _resolve(self, spec: str) -> Device:
@@ -200,10 +206,11 @@ class DeviceDirectory:
     def _chosen(self, choice: DeviceChoice, name: str) -> Device:
         if not self._source.names():
             raise DeviceError("no backend is installed", fix=_INSTALL)
+        from quernel.runtime.asking import ask_devices
         from quernel.runtime.device_strings import select_device
 
         backend = self._source.load(name)
-        devices = backend.devices()
+        devices = ask_devices(backend)
         if not isinstance(devices, Unavailable):
             info = select_device(choice, devices)
             if info is not None:
@@ -268,7 +275,7 @@ def _log() -> logging.Logger:
 def _is_target(backend: Backend, name: str) -> bool:
     try:
         backend.target_info(name)
-    except Exception:  # any failure means: not a target that this backend knows
+    except (Exception, SystemExit):  # any failure means: not a target that this backend knows
         return False
     return True
 

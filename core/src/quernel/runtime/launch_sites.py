@@ -7,21 +7,26 @@ import sys
 from itertools import islice
 from types import FrameType
 
-from quernel.errors import KernelTypeError, LaunchError, QuernelError, ValidationError
+from quernel.errors import DeviceError, KernelTypeError, LaunchError, PluginError, QuernelError, ValidationError
 from quernel.locations import Location
 
-__all__ = ["OF_A_LAUNCH", "locate"]
+__all__ = ["as_raised_by_the_call"]
 
-OF_A_LAUNCH = (KernelTypeError, LaunchError, ValidationError)
-"""The errors that are about a launch where they are about no line of its kernel."""
+_OF_A_CALL = (KernelTypeError, LaunchError, ValidationError, DeviceError, PluginError)
+"""The errors that are about a call of the user's where they are about no line of a kernel."""
 
 
-def locate(error: QuernelError, depth: int) -> None:
-    """Puts the call `depth` frames above the caller into an error that has no place yet."""
-    if error.where is None:
+def as_raised_by_the_call(error: QuernelError, depth: int) -> QuernelError:
+    """The error as the user is to see it, to be raised anew from its cause.
+
+    It belongs to the call `depth` frames above the caller: it gets the place of that call if it has none, and loses
+    the frames of the framework below the caller.
+    """
+    if error.where is None and isinstance(error, _OF_A_CALL):
         where = _call_in(sys._getframe(depth + 1))
         error.where = where
         error.source_line = linecache.getline(where.file, where.line) or None
+    return error.with_traceback(None)
 
 
 def _call_in(frame: FrameType) -> Location:

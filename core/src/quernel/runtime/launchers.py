@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
 import numpy as np
 
 from quernel import settings
-from quernel.errors import LaunchError
+from quernel.errors import LaunchError, QuernelError
 from quernel.geometry import Geometry, LaunchForm
 from quernel.runtime.argument_reading import read_arguments
-from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.devices import Device
 from quernel.runtime.directory import directory
-from quernel.runtime.launch_sites import OF_A_LAUNCH, locate
+from quernel.runtime.launch_sites import as_raised_by_the_call
 from quernel.runtime.launchables import Launchable
 from quernel.runtime.ready import Ready, make_ready
 from quernel.store import generation
 
 if TYPE_CHECKING:
+    from quernel.runtime.parameters import Spec
     from quernel.runtime.streams import Stream
 
 __all__ = ["BoundLaunch", "Launcher"]
@@ -69,9 +70,8 @@ class Launcher:
                 return
             arguments = ready.packed(values, geometry)
             ready.check(geometry)
-        except OF_A_LAUNCH as error:
-            locate(error, 1)
-            raise
+        except QuernelError as error:
+            raise as_raised_by_the_call(error, 1) from error.__cause__
         stream = self._stream
         _launch(ready, geometry, arguments, None if stream is None else stream.handle, on_host, (args, kwargs))
 
@@ -79,13 +79,10 @@ class Launcher:
         """The launch with its arguments fixed and checked: `b()` repeats it, `b.update(a=3.0)` changes arguments."""
         try:
             return BoundLaunch(self, self._kernel.parameters.bind(args, kwargs))
-        except OF_A_LAUNCH as error:
-            locate(error, 1)
-            raise
+        except QuernelError as error:
+            raise as_raised_by_the_call(error, 1) from error.__cause__
 
-    def _look_up(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], device: Device | None = None
-    ) -> tuple[Ready | None, list[Any], bool]:
+    def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ready | None, list[Any], bool]:
         """What is ready for these arguments, their values for packing, and whether NumPy arrays are among them.
 
         `None` stands for a launch that the interpreter takes. On the launch path: a hit takes no lock.
@@ -94,17 +91,20 @@ class Launcher:
         names = kernel.parameters.names
         if kwargs or len(args) != len(names) or kernel.parameters.num_positional != len(names):
             args = kernel.parameters.bind(args, kwargs)
+        if kernel.interpret or settings.interpret():
+            return None, [], False
+        return self._find(kernel.parameters.specs, args, self._device)
+
+    def _find(
+        self, specs: Sequence[Spec], args: Sequence[Any], device: Device | None, names: object = None
+    ) -> tuple[Ready, list[Any], bool]:
+        """The same for arguments in the order of `specs`; `names` tells apart what only its parts' names do."""
+        kernel = self._kernel
         options = kernel.options
-        if device is None:
-            if kernel.interpret or settings.interpret():
-                return None, [], False
-            device = self._device
         if settings.checked() and not options.checked:
             options = attrs.evolve(options, checked=True)
 
-        kinds, values, facts, read_only, repeating, on_host, arrays_on = read_arguments(
-            kernel.parameters.specs, args, self._facts
-        )
+        kinds, values, facts, read_only, repeating, on_host, arrays_on = read_arguments(specs, args, self._facts)
         if device is None:
             device = arrays_on
             if device is None:
@@ -117,13 +117,13 @@ class Launcher:
         if device.is_closed:
             device.check_open()
         if on_host and not device.is_host_accessible:
-            _refuse_host_arrays(kernel, args, device)
+            _refuse_host_arrays(specs, args, device)
 
         geometry = self._geometry
-        key = (device, generation(), facts, geometry.block, options.checked, *kinds)
+        key = (device, generation(), facts, geometry.block, options.checked, names, *kinds)
         ready = self._table.get(key)
         if ready is None or not ready.is_current():
-            ready = make_ready(kernel, device, args, geometry.form, geometry.block, facts, options)
+            ready = make_ready(kernel, device, specs, args, geometry.form, geometry.block, facts, options)
             kernel.keep(self._table, key, ready)
         if (read_only | repeating) & ready.written:
             if read_only & ready.written:
@@ -132,24 +132,22 @@ class Launcher:
         return ready, values, on_host
 
     def _interpret(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Launches in the reference interpreter: arrays of other devices are copied in, and back if written."""
+        """Launches in the reference interpreter: memory of other devices is copied in, and back where it is written."""
+        from quernel.runtime.borrowing import Borrowed
+        from quernel.runtime.compounds import flattened
+
         reference = directory.device("reference")
-        given = self._kernel.parameters.bind(args, kwargs)
-        away = {
-            index: value.numpy()
-            for index, value in enumerate(given)
-            if isinstance(value, DeviceArray) and value.device is not reference
-        }
-        brought = tuple(away.get(index, value) for index, value in enumerate(given))
-        ready, values, on_host = self._look_up(*self._kernel.parameters.unbind(brought), reference)
-        assert ready is not None
+        parameters = self._kernel.parameters
+        specs, given, structs = flattened(parameters.specs, parameters.bind(args, kwargs))
+        borrowed = Borrowed(given, reference)
+        ready, values, on_host = self._find(specs, borrowed.values, reference, tuple(structs))
         arguments = ready.packed(values, self._geometry)
         ready.check(self._geometry)
-        _launch(ready, self._geometry, arguments, None, on_host, brought)
-        names = {parameter.name for parameter in ready.header.params if parameter.is_written}
-        for index, copied in away.items():
-            if self._kernel.parameters.names[index] in names:
-                given[index].copy_from(copied)
+        try:
+            _launch(ready, self._geometry, arguments, None, on_host, borrowed)
+        finally:
+            written = iter(ready.header.params)
+            borrowed.give_back([not spec.is_const and next(written).is_written for spec in specs])
 
 
 @final
@@ -159,47 +157,49 @@ class BoundLaunch:
     It keeps what it captured: a constant of the kernel that changes later counts from the next `update` on.
     """
 
-    __slots__ = ("_args", "_arguments", "_geometry", "_launcher", "_on_host", "_ready", "_stream")
+    __slots__ = ("_geometry", "_launcher", "_prepared", "_stream")
 
     def __init__(self, launcher: Launcher, args: tuple[Any, ...]) -> None:
         self._launcher = launcher
-        self._args = args
-        self._prepare()
+        self._geometry = launcher._geometry
+        self._stream = None if launcher._stream is None else launcher._stream.handle
+        self._prepared = self._prepare(args)
+        """The arguments, what is ready for them, their bytes and whether NumPy arrays are among them.
+
+        One value, read once by a launch: another thread's `update` must not mix one launch's code with another's bytes.
+        """
 
     def __repr__(self) -> str:
         return f"<bound {self._launcher!r}>"
 
     def __call__(self) -> None:
         """Launches again. On the launch path."""
-        ready = self._ready
+        args, ready, arguments, on_host = self._prepared
         if ready is None:
-            args, kwargs = self._launcher._kernel.parameters.unbind(self._args)
-            self._launcher(*args, **kwargs)
+            given, named = self._launcher._kernel.parameters.unbind(args)
+            self._launcher(*given, **named)
             return
         if ready.device.is_closed:
             ready.device.check_open()
-        _launch(ready, self._geometry, self._arguments, self._stream, self._on_host, self._args)
+        _launch(ready, self._geometry, arguments, self._stream, on_host, args)
 
     def update(self, *args: Any, **kwargs: Any) -> BoundLaunch:
         """Replaces arguments, by name or from the first on, with all the checks of a launch; gives itself.
 
+        Launches of other threads run with all of the old arguments or all of the new ones.
+
         Raises:
             QuernelError: as a launch; then the arguments stay as they were.
         """
-        before = self._args
         try:
-            self._args = self._changed(args, kwargs)
-            self._prepare()
-        except BaseException as error:
-            self._args = before
-            if isinstance(error, OF_A_LAUNCH):
-                locate(error, 1)
-            raise
+            self._prepared = self._prepare(self._changed(args, kwargs))
+        except QuernelError as error:
+            raise as_raised_by_the_call(error, 1) from error.__cause__
         return self
 
     def _changed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         parameters = self._launcher._kernel.parameters
-        changed = list(self._args)
+        changed = list(self._prepared[0])
         if len(args) > len(changed):
             parameters.bind(args, {})
         changed[: len(args)] = args
@@ -207,15 +207,15 @@ class BoundLaunch:
             changed[parameters.index_of(name)] = value
         return tuple(changed)
 
-    def _prepare(self) -> None:
+    def _prepare(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Ready | None, bytes, bool]:
         launcher = self._launcher
-        ready, values, on_host = launcher._look_up(*launcher._kernel.parameters.unbind(self._args))
-        if ready is not None:
-            self._arguments = ready.packed(values, launcher._geometry)
-            ready.check(launcher._geometry)
-        self._ready, self._on_host = ready, on_host
-        self._geometry = launcher._geometry
-        self._stream = None if launcher._stream is None else launcher._stream.handle
+        given, named = launcher._kernel.parameters.unbind(args)
+        ready, values, on_host = launcher._look_up(given, named)
+        if ready is None:
+            return args, None, b"", on_host
+        arguments = ready.packed(values, self._geometry)
+        ready.check(self._geometry)
+        return args, ready, arguments, on_host
 
 
 def _launch(ready: Ready, geometry: Geometry, arguments: bytes, stream: Any, on_host: bool, keep: object) -> None:
@@ -236,10 +236,11 @@ def _launch(ready: Ready, geometry: Geometry, arguments: bytes, stream: Any, on_
         device.operations.synchronize(stream)
 
 
-def _refuse_host_arrays(kernel: Launchable, args: tuple[Any, ...], device: Device) -> None:
-    name = next(
-        name for name, value in zip(kernel.parameters.names, args, strict=True) if isinstance(value, np.ndarray)
-    )
+def _refuse_host_arrays(specs: Sequence[Spec], args: Sequence[Any], device: Device) -> None:
+    from quernel.runtime.compounds import flattened
+
+    specs, args, _ = flattened(specs, args)
+    name = next(spec.name for spec, value in zip(specs, args, strict=True) if isinstance(value, np.ndarray))
     raise LaunchError(
         f"parameter {name!r} got a NumPy array, and {device.name} does not reach the host's memory",
         fix=f"copy it to the device first: {name} = device.array({name})",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from quernel.errors import LaunchError
-from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
+from quernel.geometry import Geometry, extent_geometry, grid_geometry
 
 __all__ = ["ALIGNED16", "CONTIGUOUS", "INDEX32", "extent_layout", "grid_layout", "strided_layout"]
 
@@ -77,7 +76,5 @@ def _kept_grid(grid: object, block: tuple[int, ...] | None) -> tuple[Geometry, i
 
 def _with_facts(geometry: Geometry) -> tuple[Geometry, int]:
     ends = [start + length for start, length in zip(geometry.start, geometry.extent, strict=True)]
-    if geometry.form is LaunchForm.OVER and max(ends) >= 1 << 63:
-        raise LaunchError("the extent's range ends beyond 64 bits", fix="use a smaller start or length")
     narrow = max(ends) < _LIMIT32 and min(geometry.start) >= -_LIMIT32
     return geometry, _EVERYTHING if narrow else _EVERYTHING & ~INDEX32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping
 from types import FunctionType
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
 import numpy as np
 
@@ -36,8 +36,9 @@ _PLAIN: Final[dict[object, ScalarType]] = {
 _VARARGS, _VARKEYWORDS = 0x04, 0x08
 _ALLOWED = "annotate it with float, int, bool, a type such as qn.f32, qn.Array[T], qn.Const[T], or not at all"
 
-Declared = ScalarType | ArrayType | ConstAnnotation | None
-"""What an annotation says; `None`: the argument decides."""
+Declared = ScalarType | ArrayType | ConstAnnotation | StructType | type | TypeVar | None
+"""What an annotation says. A class is a struct. `None` and a type variable, which is one type wherever it stands among
+the parameters, leave it to the argument."""
 
 
 class _Missing:
@@ -50,15 +51,30 @@ MISSING: Final = _Missing()
 
 @final
 class Spec:
-    """One parameter: its name, what its annotation says, and its default."""
+    """One parameter: its name, what its annotation says, and its default.
 
-    __slots__ = ("declared", "default", "is_const", "name")
+    Attributes:
+        is_const: fixed when the kernel is compiled.
+        vector: for an array of vectors, their type.
+        is_special: one of the two, so that reading an argument has to look closer.
+        is_compound: a struct or vector, which is passed part by part.
+        variable: the type variable in its annotation.
+    """
+
+    __slots__ = ("declared", "default", "is_compound", "is_const", "is_special", "name", "variable", "vector")
 
     def __init__(self, name: str, declared: Declared, default: object = MISSING) -> None:
         self.name = name
         self.declared = declared
         self.default = default
         self.is_const = isinstance(declared, ConstAnnotation)
+        element: object = declared.element if isinstance(declared, ArrayType) else None
+        held = declared if element is None else element
+        self.variable = held if isinstance(held, TypeVar) else None
+        self.vector = element if isinstance(element, VectorType) else None
+        self.is_special = self.is_const or self.vector is not None
+        is_vector = isinstance(declared, ScalarType) and isinstance(declared.dtype, VectorType)
+        self.is_compound = is_vector or isinstance(declared, StructType | type)
 
     def __repr__(self) -> str:
         return f"Spec({self.name}: {self.declared})"
@@ -70,16 +86,9 @@ def declared_type(name: str, annotation: Any) -> Declared:
     Raises:
         KernelTypeError: it is no annotation of the kernel language.
     """
-    if isinstance(annotation, DType):
+    if isinstance(annotation, DType | VectorType):
         return ScalarType(annotation)
-    if isinstance(annotation, ConstAnnotation | ScalarType):
-        return annotation
-    if isinstance(annotation, ArrayType):
-        if isinstance(annotation.element, VectorType | StructType):
-            raise KernelTypeError(
-                f"parameter {name!r} is an array of {annotation.element}; vectors and structs are not supported yet",
-                fix="pass the fields as arrays of scalars",
-            )
+    if isinstance(annotation, ConstAnnotation | ScalarType | StructType | ArrayType | TypeVar):
         return annotation
     if isinstance(annotation, _ARRAY_ANNOTATION):
         return ArrayType(None, annotation.ndim)
@@ -89,9 +98,28 @@ def declared_type(name: str, annotation: Any) -> Declared:
         plain = None
     if plain is not None:
         return plain
+    if isinstance(annotation, np.dtype) and annotation.names is not None:
+        return _struct_of(annotation)
+    if isinstance(annotation, type) and "__attrs_attrs__" in vars(annotation):
+        return _frozen(name, annotation)
     if isinstance(annotation, type) and issubclass(annotation, np.generic):
         return ScalarType(dtype_of(annotation))
     raise KernelTypeError(f"parameter {name!r} is annotated {annotation!r}, which is no parameter type", fix=_ALLOWED)
+
+
+def _struct_of(dtype: np.dtype[Any]) -> StructType:
+    from quernel.structs import struct_of
+
+    return struct_of(dtype)
+
+
+def _frozen(name: str, cls: type) -> type:
+    if cls.__hash__ is None:  # attrs takes the hash away from what may change
+        raise KernelTypeError(
+            f"parameter {name!r} is annotated {cls.__name__}, whose instances may change",
+            fix="make the class a frozen one, with @attrs.frozen",
+        )
+    return cls
 
 
 @final
@@ -243,7 +271,8 @@ def _annotations(function: FunctionType, scope: Mapping[str, Any]) -> dict[str, 
             cells[name] = cell.cell_contents
         except ValueError:  # not bound yet
             continue
-    names = {**vars(builtins), **function.__globals__, **scope, **cells}
+    variables = {variable.__name__: variable for variable in getattr(function, "__type_params__", ())}
+    names = {**vars(builtins), **function.__globals__, **scope, **cells, **variables}
     for name, annotation in found.items():
         while isinstance(annotation, str):  # twice where a string is written under `from __future__ import annotations`
             annotation = eval(annotation, names)

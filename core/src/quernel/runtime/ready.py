@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
 
 from quernel.capabilities import Limits
 from quernel.compiler.arguments import ArgumentPacker
@@ -16,16 +18,21 @@ from quernel.geometry import Geometry, LaunchForm
 from quernel.identity import CapturedCode, CapturedValues, capture_values
 from quernel.options import KernelOptions
 from quernel.runtime.argument_types import argument_type, constant_value, convert_argument
+from quernel.runtime.definitions import OutdatedKernelError
 from quernel.runtime.devices import Device
 from quernel.runtime.launchables import Launchable
 from quernel.runtime.layouts import ALIGNED16, CONTIGUOUS, INDEX32
 from quernel.runtime.operations import DeviceOperations
+from quernel.runtime.parameters import Spec
 from quernel.runtime.scalars import LARGEST_FLOAT
 
 if TYPE_CHECKING:
     from quernel.runtime.reports import ReportingLaunches
 
 __all__ = ["Ready", "define", "make_ready"]
+
+_MAX_CAPTURES = 8
+"""So often a launch reads anew what its kernel captures, when that changes while the kernel is compiled."""
 
 
 def define(kernel: Launchable, made: Specialization) -> tuple[KernelDefinition, CapturedCode, CapturedValues]:
@@ -38,13 +45,14 @@ def define(kernel: Launchable, made: Specialization) -> tuple[KernelDefinition, 
 def make_ready(
     kernel: Launchable,
     device: Device,
-    values: tuple[Any, ...],
+    specs: Sequence[Spec],
+    values: Sequence[Any],
     form: LaunchForm,
     block: tuple[int, ...],
     facts: int,
     options: KernelOptions,
 ) -> Ready:
-    """The kernel compiled and loaded for arguments given in the parameters' order.
+    """The kernel compiled and loaded for arguments given in the order of `specs`, its parameters or their parts.
 
     Raises:
         QuernelError: an argument does not fit, or the kernel cannot be compiled for or loaded on the device.
@@ -56,22 +64,46 @@ def make_ready(
             f"{device.name} does not check indices",
             fix="leave out checked=True and QUERNEL_CHECKED, or use interpret=True",
         )
-    parameters: list[tuple[str, ParameterType]] = []
-    constants: list[tuple[str, Any]] = []
-    for spec, value in zip(kernel.parameters.specs, values, strict=True):
-        if spec.is_const:
-            constants.append((spec.name, constant_value(spec, value)))
-        else:
-            parameters.append((spec.name, argument_type(spec, value)))
-    made = Specialization(tuple(parameters), tuple(constants), form, block, options)
-    definition, captured, fixed = define(kernel, made)
+    parameters, constants = _types_and_constants(specs, values)
+    made = Specialization(parameters, constants, form, block, options)
     variant = device.operations.target.variant(
         LaunchFacts(bool(facts & ALIGNED16), bool(facts & CONTIGUOUS), bool(facts & INDEX32))
     )
-    loaded = device.loader.load(definition, ArtifactId(definition.id, variant))
+    for attempts_left in reversed(range(_MAX_CAPTURES)):
+        definition, captured, fixed = define(kernel, made)
+        try:
+            loaded = device.loader.load(definition, ArtifactId(definition.id, variant))
+            break
+        except OutdatedKernelError:  # Another thread assigned to what the kernel captures.
+            if not attempts_left:
+                raise
     _check_shared(loaded.header, target_info.limits, device)
     types = tuple(given for _, given in parameters)
     return Ready(definition, device, loaded.header, loaded.loaded, types, captured, fixed)
+
+
+def _types_and_constants(
+    specs: Sequence[Spec], values: Sequence[Any]
+) -> tuple[tuple[tuple[str, ParameterType], ...], tuple[tuple[str, Any], ...]]:
+    """What is fixed for these arguments, structs taken apart."""
+    if any(
+        spec.is_compound or value.__class__ is np.void or "__attrs_attrs__" in value.__class__.__dict__
+        for spec, value in zip(specs, values, strict=True)
+    ):
+        from quernel.runtime.compounds import flattened
+
+        specs, values, _ = flattened(specs, values)
+    constants = [
+        (spec.name, constant_value(spec, value)) for spec, value in zip(specs, values, strict=True) if spec.is_const
+    ]
+    passed = [(spec, value) for spec, value in zip(specs, values, strict=True) if not spec.is_const]
+    specs, values = [spec for spec, _ in passed], [value for _, value in passed]
+    types = [argument_type(spec, value) for spec, value in passed]
+    if any(spec.variable is not None for spec in specs):
+        from quernel.runtime.generics import with_variables
+
+        types = with_variables(specs, types, values)
+    return tuple((spec.name, given) for spec, given in zip(specs, types, strict=True)), tuple(constants)
 
 
 @final

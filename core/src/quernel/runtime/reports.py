@@ -147,7 +147,8 @@ class ReportingLaunches:
 def _unexplained(name: str, record: Record) -> QuernelError:
     thread = record.global_id[0] if len(record.global_id) == 1 else record.global_id
     values = f" of the values {record.values}" if record.values else ""
-    what = f"check {record.site} of kernel {name}{values} does not hold (in thread {thread}); its source has changed"
+    where = f"check {record.site} of kernel {name}{values} does not hold (in thread {thread})"
+    what = f"{where}; its source, or what it captures, has changed"
     fix = "start the process anew, so that source and compiled code agree"
     return OutOfBoundsError(what, fix=fix) if record.values else KernelAssertionError(what, fix=fix)
 

@@ -150,7 +150,7 @@ class ArtifactStore:
             StoreError: the store cannot be read.
         """
         self._require_open()
-        return _decoded_parts(kernel_name, self.local.reader.value(self.names.parts(kernel_name)))
+        return _decoded_parts(kernel_name, self.local.value(self.names.parts(kernel_name)))
 
     def info(self) -> StoreInfo:
         """Sizes and counts of the whole local layer, all backends together."""
@@ -189,22 +189,25 @@ class ArtifactStore:
         for layer in tuple(self._layers):
             try:
                 stored = layer.find(name)
-            except StoreError as error:
+                if stored is not None and not isinstance(stored, StoredArtifact):
+                    raise StoreError(f"it gave a {type(stored).__name__}, not a StoredArtifact")
+            except Exception as error:  # somebody else's code: it must not end a launch
                 self._note_failure(layer, error)
                 continue
             if stored is not None:
                 return stored
         return None
 
-    def _note_failure(self, layer: ReadOnlyLayer, error: StoreError) -> None:
+    def _note_failure(self, layer: ReadOnlyLayer, error: Exception) -> None:
         import logging
 
         failures = self._layer_failures[id(layer)] = self._layer_failures.get(id(layer), 0) + 1
         log = logging.getLogger(__name__)
+        name = getattr(layer, "name", type(layer).__name__)
         if failures < _LAYER_FAILURES:
-            log.debug("the layer %s cannot answer: %s", layer.name, error)
+            log.debug("the layer %s cannot answer: %s", name, error)
         elif layer in self._layers:
-            log.warning("the layer %s is not asked any more: %s", layer.name, error)
+            log.warning("the layer %s is not asked any more: %s", name, error)
             self._layers.remove(layer)
 
     def _parts_rows(self, kernel_name: str, parts: dict[str, str]) -> list[tuple[str, bytes]]:
@@ -214,7 +217,7 @@ class ArtifactStore:
         import json
 
         name = self.names.parts(kernel_name)
-        kept = _decoded_parts(kernel_name, self.local.reader.value(name))
+        kept = _decoded_parts(kernel_name, self.local.value(name))
         if kept[:1] == [parts]:
             return []
         kept = [parts, *(others for others in kept if others != parts)][:_KEPT_PARTS]

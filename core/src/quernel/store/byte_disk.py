@@ -9,6 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sqlite3
+import time
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import diskcache
@@ -23,9 +26,35 @@ from quernel.store.value_files import (
     remove_value_file,
 )
 
-__all__ = ["BytesDisk"]
+__all__ = ["BytesDisk", "PatientCache"]
 
 _log = logging.getLogger(__name__)
+
+_OPENING_S = 1.0
+"""How long opening a database waits for other processes that hold its lock."""
+
+
+class PatientCache(diskcache.Cache):  # type: ignore[misc]  # diskcache has no types
+    """A cache that is opened in time or not at all: the stock one tries for a minute, whatever its time-out is."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self._opening_end_s = time.monotonic() + _OPENING_S
+        super().__init__(*arguments, **settings)
+
+    @property
+    def _sql(self) -> Callable[..., Any]:
+        execute = super()._sql
+
+        def execute_in_time(statement: str, *arguments: Any) -> Any:
+            try:
+                return execute(statement, *arguments)
+            except sqlite3.OperationalError as error:
+                # diskcache's loops go on for the very words "database is locked" only.
+                if "locked" in str(error) and time.monotonic() > self._opening_end_s:
+                    raise sqlite3.OperationalError("it stayed locked by another process") from error
+                raise
+
+        return execute_in_time
 
 
 class BytesDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache has no types
@@ -110,7 +139,9 @@ class BytesDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache has no types
         try:
             remove_value_file(self._directory, file_path)
         except DamagedRowError as damage:
-            _log.warning("left a file alone that a row of the store named: %s", damage)
+            level = logging.DEBUG if file_path in _left_alone else logging.WARNING
+            _left_alone.add(file_path)
+            _log.log(level, "left a file alone that a row of the store named: %s", damage)
         except OSError as error:
             _log.debug("cannot remove %s from the store: %s", file_path, error)
 
@@ -125,3 +156,6 @@ def _new_file(path: str) -> BinaryIO:
 
 
 _VERIFY = "run: quernel cache verify"
+
+_left_alone: set[object] = set()
+"""What was warned about in this process: each name once."""

@@ -124,7 +124,7 @@ def _delete_oldest(connection: sqlite3.Connection, excess: int, pinned: frozense
     for start in range(0, len(chosen), _BATCH):
         connection.execute("BEGIN IMMEDIATE")
         # A row that was stored again meanwhile has another time, and stays.
-        connection.executemany("DELETE FROM Cache WHERE rowid = ? AND store_time = ?", chosen[start : start + _BATCH])
+        connection.executemany("DELETE FROM Cache WHERE rowid = ? AND store_time IS ?", chosen[start : start + _BATCH])
         connection.execute("COMMIT")
     return len(chosen)
 
@@ -141,12 +141,12 @@ def _groups(connection: sqlite3.Connection, pinned: frozenset[str]) -> list[_Gro
         group.rows.append((rowid, stored))
         group.num_bytes += num_bytes or 0
         group.day = max(group.day, int(day or "0", 16))
-        group.stored = max(group.stored, stored)
+        group.stored = max(group.stored, stored or 0.0)  # nothing, where the clock told no time
         group.pinned |= key in pinned or int(flags or "0", 16) & 1 == 1
     for rowid, key, stored, num_bytes in connection.execute(
         f"SELECT rowid, key, store_time, length(value) FROM Cache WHERE raw = 1 AND {_IS_PARTS}"
     ).fetchall():
-        groups[key] = _Group([(rowid, stored)], num_bytes or 0, int(stored // 86400), stored)
+        groups[key] = _Group([(rowid, stored)], num_bytes or 0, int((stored or 0.0) // 86400), stored or 0.0)
     return list(groups.values())
 
 

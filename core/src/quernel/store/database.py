@@ -11,7 +11,17 @@ from quernel.errors import StoreError
 from quernel.store.folders import check_file, check_folder, check_root, translated
 from quernel.store.rows import DIGEST_SLICE
 
-__all__ = ["SETTINGS", "Found", "StoreReader", "check_settings", "database_path", "file_id", "open_writable"]
+__all__ = [
+    "SETTINGS",
+    "DamagedStoreError",
+    "Found",
+    "StoreReader",
+    "check_settings",
+    "database_path",
+    "file_id",
+    "is_damage",
+    "open_writable",
+]
 
 SETTINGS = {
     "statistics": 0,
@@ -37,6 +47,17 @@ _FIND = (
     " WHERE map.key = ? AND map.raw = 1"
 )
 _PLAIN = "SELECT mode, value FROM Cache WHERE key = ? AND raw = 1"
+
+
+class DamagedStoreError(StoreError):
+    """The database itself is damaged: it is set aside, and another begun."""
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether SQLite says that the file is no database, or not a whole one."""
+    return isinstance(error, sqlite3.DatabaseError) and (
+        type(error) is sqlite3.DatabaseError or "malformed" in str(error)
+    )
 
 
 class Found(NamedTuple):
@@ -248,6 +269,6 @@ def _has_content(path: str) -> bool:
 
 
 def _unreadable(folder: str, error: Exception) -> StoreError:
-    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-        return StoreError(f"the store in {folder} is damaged: {error}", fix="run: quernel cache clear")
+    if is_damage(error):
+        return DamagedStoreError(f"the store in {folder} is damaged: {error}", fix="run: quernel cache clear")
     return translated(f"cannot read the store in {folder}", error)

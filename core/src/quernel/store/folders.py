@@ -126,7 +126,7 @@ def _checked_mode(path: str, is_kind: Callable[[int], bool], kind: str) -> int |
     if stat.S_ISLNK(found.st_mode):
         raise StoreError(f"{path} is a symbolic link", fix="name the folder that it points to, or remove the link")
     if not is_kind(found.st_mode):
-        raise StoreError(f"{path} is not a {kind}", fix=f"move it away, or {_MOVE}")
+        raise StoreError(f"{path} is not a {kind}", fix=f"remove {path} or move it away, or {_MOVE}")
     user = os.geteuid() if hasattr(os, "geteuid") else found.st_uid
     if found.st_uid != user:
         raise StoreError(

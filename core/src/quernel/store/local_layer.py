@@ -6,11 +6,11 @@ import hashlib
 import os
 import sqlite3
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from quernel.errors import StoreError
-from quernel.store.database import Found, StoreReader, open_writable
+from quernel.store.database import DamagedStoreError, Found, StoreReader, open_writable
 from quernel.store.names import StoredArtifact
 from quernel.store.rows import (
     DIGEST_SLICE,
@@ -32,6 +32,7 @@ SIZE_LIMIT_BYTES = 2 * 2**30
 """How large a store may grow before its oldest artifacts are collected."""
 
 _RAW, _BINARY = 1, 2
+T = TypeVar("T")
 
 
 class LocalLayer:
@@ -58,7 +59,7 @@ class LocalLayer:
         Raises:
             StoreError: neither.
         """
-        if not self.reader.open():
+        if not self._or_anew(self.reader.open, False):
             check_writable(self.folder)
 
     def find(self, name: str) -> StoredArtifact | None:
@@ -69,7 +70,7 @@ class LocalLayer:
         Raises:
             StoreError: the database cannot be read.
         """
-        found = self.reader.find(name)
+        found = self._or_anew(lambda: self.reader.find(name), None)
         if found is None:
             return None
         try:
@@ -95,14 +96,53 @@ class LocalLayer:
         """
         if not self.reader.is_current():
             self.reader.close()
+        try:
+            self._put(payload, rows, others)
+        except DamagedStoreError as damage:
+            self._begin_anew(damage)
+            self._put(payload, rows, others)
+        self.record_uses()
+        self._collect_if_large(frozenset(row.name for row in rows))
+
+    def _put(self, payload: bytes, rows: Sequence[MapRow], others: Sequence[tuple[str, bytes]]) -> None:
         with self._writer.transaction() as transaction:
             transaction.set(f"b/{rows[0].payload_digest}", payload)
             for row in rows:
                 transaction.set(row.name, row.encode())
             for name, value in others:
                 transaction.set(name, value)
-        self.record_uses()
-        self._collect_if_large(frozenset(row.name for row in rows))
+
+    def value(self, name: str) -> bytes | None:
+        """The plain value under `name`, or `None`.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        return self._or_anew(lambda: self.reader.value(name), None)
+
+    def _or_anew(self, read: Callable[[], T], nothing: T) -> T:
+        try:
+            return read()
+        except DamagedStoreError as damage:
+            self._begin_anew(damage)
+            return nothing
+
+    def _begin_anew(self, damage: DamagedStoreError) -> None:
+        """Sets the damaged database aside, so that the next write makes another; the files of its payloads go later.
+
+        Raises:
+            StoreError: it cannot be set aside, or another process holds the lock.
+        """
+        from quernel.store.upkeep import set_aside
+
+        self.reader.close()
+        self._writer.close()
+        if set_aside(self.folder, self.locks_folder):
+            import logging
+
+            logging.getLogger(__name__).warning(
+                "%s; it was set aside as cache.db.damaged, and another is begun", damage.what
+            )
 
     def drop(self, name: str) -> None:
         """Deletes the row, the IR and source rows of the same artifact, and its payload unless a row still names it.

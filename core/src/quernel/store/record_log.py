@@ -107,7 +107,7 @@ class RecordLog:
         make_folder(folder)
         prune_sessions(folder)
         started = time.time_ns()
-        name = f"{started // 1_000_000:014d}-{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
+        name = f"{max(0, started) // 1_000_000:014d}-{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}"
         path = os.path.join(folder, name)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         self._handle, self._path = os.open(path, flags, 0o600), path
@@ -160,7 +160,7 @@ def prune_sessions(
     for name, (size, written) in sizes.items():
         if count <= max_sessions and total <= max_bytes:
             break
-        if written > latest:
+        if not written <= latest:  # also where the clock tells no time
             continue
         try:
             os.remove(os.path.join(folder, name))

@@ -25,6 +25,7 @@ _FORMAT = 1
 _FIXED = struct.Struct(">4sHHI32sQ")
 _LENGTH = struct.Struct(">I")
 _SEAL_BYTES = 32
+_LAST_DAY = 2**32 - 1
 _PINNED = 1
 
 # 1-based positions inside the fixed part, for SQL's substr(value, start, length).
@@ -43,8 +44,9 @@ class DamagedRowError(ValueError):
 
 
 def today() -> int:
-    """The day of now, counted from the epoch in UTC."""
-    return int(time.time() // 86400)
+    """The day of now, counted from the epoch in UTC; the nearest that a row can hold where the clock is odd."""
+    now_s = time.time()
+    return int(min(max(now_s, 0.0), 86400.0 * _LAST_DAY) // 86400) if now_s == now_s else 0
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)  # neither is used, and both would slow the import down

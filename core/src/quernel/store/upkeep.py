@@ -11,11 +11,12 @@ import attrs
 
 from quernel.errors import StoreError
 from quernel.store.collection import remove_files, remove_stray_files
-from quernel.store.database import database_path, open_writable
-from quernel.store.folders import check_folder, translated
+from quernel.store.database import DamagedStoreError, database_path, is_damage, open_writable
+from quernel.store.folders import check_file, check_folder, translated
 from quernel.store.local_layer import read_payload
 from quernel.store.rows import MAP_RANGES, PARTS_RANGE, PAYLOAD_RANGE, DamagedRowError, MapRow
 from quernel.store.value_files import value_files
+from quernel.store.writer import opening_lock
 
 if TYPE_CHECKING:
     from quernel.store.local_layer import LocalLayer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["StoreInfo", "StoredKernel", "VerifyReport", "clear", "info", "stored_kernels", "verify"]
 
 _BATCH = 64
+_ASIDE = ".damaged"
 
 
 @attrs.frozen(kw_only=True)
@@ -173,11 +175,13 @@ def clear(layer: LocalLayer) -> int:
                 rows = [rowid for (rowid,) in connection.execute("SELECT rowid FROM Cache")]
                 removed = _delete_rows(connection, layer.folder, rows)
                 remove_stray_files(connection, layer.folder)
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(database_path(layer.folder) + _ASIDE)
                 return removed
         except (sqlite3.DatabaseError, StoreError) as error:
             if _is_busy(error):
                 raise translated(f"cannot clear the store in {layer.folder}", error) from error
-        for suffix in ("", "-wal", "-shm"):
+        for suffix in ("", "-wal", "-shm", _ASIDE):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(database_path(layer.folder) + suffix)
         remove_files(layer.folder, [name for name, _ in value_files(layer.folder)])
@@ -186,6 +190,42 @@ def clear(layer: LocalLayer) -> int:
         raise
     except OSError as error:
         raise translated(f"cannot clear the store in {layer.folder}", error) from error
+
+
+def set_aside(folder: str, locks_folder: str) -> bool:
+    """Renames a damaged database, so that another can be begun; whether it still was damaged.
+
+    Another process may have begun the other one meanwhile: the file is looked at again under the lock of those that set
+    databases up.
+
+    Raises:
+        StoreError: it cannot be renamed, is not this user's own, or another process holds the lock.
+    """
+    path = database_path(folder)
+    with opening_lock(locks_folder) as is_held:
+        if not is_held:
+            raise StoreError(f"the damaged store in {folder} is locked by another process", fix="try again")
+        if not (check_folder(folder) and check_file(path)) or not _is_damaged(folder):
+            return False
+        try:
+            os.replace(path, path + _ASIDE)
+            for suffix in ("-wal", "-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(path + suffix)
+        except OSError as error:
+            raise translated(f"cannot set the damaged store in {folder} aside", error) from error
+    return True
+
+
+def _is_damaged(folder: str) -> bool:
+    try:
+        with contextlib.closing(open_writable(folder)) as connection:
+            found: object = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return found != ("ok",)
+    except DamagedStoreError:
+        return True
+    except sqlite3.DatabaseError as error:
+        return is_damage(error)
 
 
 def _check_rows(layer: LocalLayer, connection: sqlite3.Connection) -> tuple[list[str], list[int]]:

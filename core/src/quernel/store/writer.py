@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quernel.errors import StoreError
-from quernel.store.database import SETTINGS, database_path, file_id, open_writable
+from quernel.store.database import SETTINGS, DamagedStoreError, database_path, file_id, is_damage, open_writable
 from quernel.store.folders import check_file, make_folder, network_filesystem, translated
 
 if TYPE_CHECKING:
     from quernel.store.byte_disk import BytesDisk
 
-__all__ = ["StoreWriter", "Transaction", "check_writable"]
+__all__ = ["StoreWriter", "Transaction", "check_writable", "opening_lock"]
 
-_OPEN_LOCK_S = 10.0
+_PATIENCE_S = 1.0
+"""How long a launch waits for another process that holds a lock of the store."""
 
 
 class Transaction(Protocol):
@@ -56,7 +57,7 @@ class StoreWriter:
                 raise
             except _failures() as error:
                 self._reset()
-                raise translated(f"cannot open the store in {self._folder}", error) from error
+                raise self._refused("cannot open the store in", error) from error
             disk: BytesDisk = cache.disk
             disk.begin()
             try:
@@ -68,7 +69,7 @@ class StoreWriter:
                 disk.rollback()
                 self._reset()
                 if isinstance(error, _failures()) and not isinstance(error, StoreError):
-                    raise translated(f"cannot write to the store in {self._folder}", _named(error)) from error
+                    raise self._refused("cannot write to the store in", _named(error)) from error
                 raise
             disk.commit()
 
@@ -88,21 +89,24 @@ class StoreWriter:
         self._cache, self._opened_file, self._connections = None, None, {}
         return inherited
 
+    def _refused(self, what: str, error: Exception) -> StoreError:
+        if is_damage(error) or is_damage(error.__context__ if isinstance(error, OSError) else None):
+            return DamagedStoreError(f"the store in {self._folder} is damaged: {error}", fix="run: quernel cache clear")
+        return translated(f"{what} {self._folder}", error)
+
     def _open(self) -> Any:
         if self._cache is not None and not self.is_current():
             self._reset()
         if self._cache is None:
-            import diskcache
-
-            from quernel.store.byte_disk import BytesDisk
+            from quernel.store.byte_disk import BytesDisk, PatientCache
 
             check_writable(self._folder)
-            with _opening_lock(self._locks_folder):
-                _check_existing(self._folder)
-                self._cache = diskcache.Cache(
+            is_complete = _check_existing(self._folder)
+            with contextlib.nullcontext() if is_complete else opening_lock(self._locks_folder):
+                self._cache = PatientCache(
                     self._folder,
                     disk=BytesDisk,
-                    timeout=1,
+                    timeout=_PATIENCE_S,
                     eviction_policy="none",
                     cull_limit=0,
                     statistics=0,
@@ -150,29 +154,32 @@ def check_writable(folder: str) -> None:
         )
 
 
-def _check_existing(folder: str) -> None:
-    """Lets only a missing, an empty or an own database reach diskcache."""
+def _check_existing(folder: str) -> bool:
+    """Lets only a missing, an empty or an own database reach diskcache; whether it has its tables already."""
     path = database_path(folder)
     if not check_file(path) or os.stat(path).st_size == 0:
-        return
+        return False
     try:
-        open_writable(folder).close()
+        with contextlib.closing(open_writable(folder)) as connection:
+            found = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'Cache'").fetchone()
+            return bool(found == (1,))
     except StoreError as error:
         if "no such table" not in str(error):
             raise
+    return False
 
 
 @contextlib.contextmanager
-def _opening_lock(folder: str) -> Iterator[None]:
-    """One process at a time sets a database up. Where locking is impossible or slow, goes on without the lock."""
+def opening_lock(folder: str) -> Iterator[bool]:
+    """One process at a time sets a database up; whether this one has the lock, which may be impossible or slow."""
     from filelock import FileLock
 
-    lock = FileLock(os.path.join(folder, "store-open.lock"), timeout=_OPEN_LOCK_S)
+    lock = FileLock(os.path.join(folder, "store-open.lock"), timeout=_PATIENCE_S)
     with contextlib.suppress(OSError, NotImplementedError):
         make_folder(folder)
         lock.acquire()
     try:
-        yield
+        yield lock.is_locked
     finally:
         lock.release()
 

@@ -14,6 +14,29 @@ from quernel.testing.fuzz.programs import VIEWS, Program
 __all__ = ["PROLOGUE", "exact_programs"]
 
 PROLOGUE: Final = """\
+from typing import TypeVar
+
+import attrs
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Pair:
+    first: qn.f32
+    second: qn.i64
+
+
+@qn.func
+def generic(x: T, y: T):
+    return x - T(1) if x < y else y
+
+
+@qn.func
+def swapped(pair):
+    return pair[1], pair[0]
+
+
 @qn.func
 def mixed(x, y):
     if x < y:
@@ -228,11 +251,20 @@ class KernelWriter(ExpressionWriter):
             reading = scope.copy()
             reading.readable += [(name, dtype, self.block_size) for name, dtype in tiles]
             self.block(indent, reading, 1, in_loop=False)
+            if self.pick(0, 1):
+                self._collective(indent, reading)
             name, dtype = f"v{next(self.names)}", tiles[0][1]
             self.write(indent, f"{name} = {self.of(dtype, reading, 2)}")
             self.write(indent, "qn.barrier()")
             scope.locals += [pair for pair in (*reading.locals, (name, dtype)) if pair not in scope.locals]
             self.write(indent, f"{tiles[0][0]}[t] = {name}")
+
+    def _collective(self, indent: int, scope: Scope) -> None:
+        """A reduction or scan of the block, of integers or truths, whose order does not show."""
+        name, dtype = f"v{next(self.names)}", self.pick(*WIDE, qn.bool)
+        operation = self.pick("any", "all") if dtype is qn.bool else self.pick("sum", "min", "max", "scan")
+        self.write(indent, f"{name} = qn.block.{operation}({self.of(dtype, scope, 2)})")
+        scope.locals.append((name, dtype))
 
 
 @st.composite

@@ -78,7 +78,13 @@ class ExpressionWriter:
             return self.condition(scope, depth)
         forms: list[Callable[[Any, Scope, int], str]] = [self._leaf, self._cast, self._choice]
         if dtype in COMPUTED:
-            forms += [self._arithmetic] * 3 + [self._extremum, self._negated, self._called, self._of_tuple]
+            forms += [self._arithmetic] * 3 + [
+                self._extremum,
+                self._negated,
+                self._called,
+                self._of_tuple,
+                self._of_vector,
+            ]
         if dtype in WIDE:
             forms += [self._shift, self._bits]
         if dtype in FLOATS:
@@ -209,8 +215,8 @@ class ExpressionWriter:
         return f"({then} if {self.condition(scope, depth)} else {otherwise})"
 
     def _function(self, dtype: Any, scope: Scope, depth: int) -> str:
-        if self.pick(0, 1, 2) == 0:
-            return f"math.copysign({self.of(dtype, scope, depth)}, {self.of(dtype, scope, depth)})"
+        if self.pick(0, 1, 2) == 0:  # The sign comes from an integer, as that of a NaN is not promised.
+            return f"math.copysign({self.of(dtype, scope, depth)}, {self.of(self.pick(*SMALL, *WIDE), scope, depth)})"
         name = self.pick("math.sqrt", "qn.floor", "qn.ceil", "qn.trunc", "qn.rint")
         return f"{name}({self.of(dtype, scope, depth)})"
 
@@ -218,10 +224,27 @@ class ExpressionWriter:
         return f"qn.fma({', '.join(self.of(dtype, scope, depth) for _ in range(3))})"
 
     def _called(self, dtype: Any, scope: Scope, depth: int) -> str:
-        return f"{self.pick('mixed', 'stepped')}({self.of(dtype, scope, depth)}, {self.of(dtype, scope, depth)})"
+        name = self.pick("mixed", "stepped", "generic")
+        return f"{name}({self.of(dtype, scope, depth)}, {self.of(dtype, scope, depth)})"
 
     def _of_tuple(self, dtype: Any, scope: Scope, depth: int) -> str:
         a, b = self.of(dtype, scope, depth), self.of(dtype, scope, depth)
+        forms = [f"({a}, {b})[{self.pick('0', '-1')}]", f"swapped(({a}, {b}))[0]"]
         if dtype in WIDE:
-            return self.pick(f"({a}, {b})[1]", f"divmod({a}, {b})[0]", f"divmod({a}, {b})[1]")  # type: ignore[no-any-return]  # one of the texts
-        return f"({a}, {b})[{self.pick('0', '-1')}]"
+            forms += [f"divmod({a}, {b})[0]", f"divmod({a}, {b})[1]"]
+        if dtype is qn.u64:
+            forms += [f"qn.random.philox({a}, {b})[{self.pick(0, 1, 2, 3)}]"]
+        if dtype in (qn.f32, qn.i64):
+            field, other = ("first", "qn.i64(0)") if dtype is qn.f32 else ("second", "qn.f32(0)")
+            forms += [f"Pair({f'{a}, {other}' if dtype is qn.f32 else f'{other}, {a}'}).{field}"]
+        return str(self.pick(*forms))
+
+    def _of_vector(self, dtype: Any, scope: Scope, depth: int) -> str:
+        """A component of a vector, made or computed."""
+        parts = [self.of(dtype, scope, depth) for _ in range(3)]
+        made = f"qn.vec(qn.{dtype.name}, 2)({parts[0]}, {parts[1]})"
+        if self.pick(0, 1):
+            made = (
+                f"({made} {self.pick('+', '-', '*')} {self.pick(parts[2], f'qn.vec(qn.{dtype.name}, 2)({parts[2]})')})"
+            )
+        return f"{made}.{self.pick('x', 'y')}"

@@ -70,6 +70,8 @@ def error_in_ulp(function: MathFunction, operands: tuple[float, ...], actual: fl
                 return 0.0 if _same(actual, closed) else math.inf
             exact = mpmath.mpf(closed)
         magnitude = int(mpmath.floor(mpmath.log(abs(exact), 2))) if exact != 0 else -5000
+        if function is MathFunction.LGAMMA:  # Its bound is one of at least 1, as it crosses zero at 1 and 2.
+            magnitude = max(magnitude, 0)
         precision = _PRECISION_BITS[of]
         limit = 15 if of == "f16" else 1023 if of == "f64" else 127
         if magnitude > limit or (math.isinf(actual) and magnitude == limit):
@@ -88,8 +90,8 @@ def _exact(function: MathFunction, operands: tuple[float, ...]) -> Any:
     """The value with many digits, or `None` where only the closed cases of C apply."""
     import mpmath
 
-    if not all(map(math.isfinite, operands)):
-        return None
+    if not all(map(math.isfinite, operands)) or 0.0 in operands:
+        return None  # The sign of a zero counts, and mpmath has none.
     x = mpmath.mpf(operands[0])
     try:
         match function:

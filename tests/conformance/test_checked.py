@@ -1,0 +1,1 @@
+from quernel.testing.test_checked import *  # noqa: F403

@@ -1,0 +1,1 @@
+from quernel.testing.test_composites import *  # noqa: F403

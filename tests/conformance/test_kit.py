@@ -1,0 +1,131 @@
+"""The kit as a plugin: devices chosen on the command line, gates that say what is missing, gaps that must fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+import quernel as qn
+from quernel.api.wiring import catalog
+from quernel.testing.plugin import names_of_the_kit
+
+PLUGIN = '''
+import attrs
+from quernel.reference import plugin
+QUERNEL_PLUGIN_API = 1
+
+
+class Limited(plugin.ReferenceBackend):
+    """The interpreter under another name, without barriers, and with gaps of its own."""
+
+    name = "limited"
+
+    def devices(self):
+        return tuple(attrs.evolve(info, backend=self.name) for info in super().devices())
+
+    def target_info(self, target):
+        info = super().target_info(target)
+        return attrs.evolve(info, backend=self.name, capabilities=attrs.evolve(info.capabilities, barriers=False))
+
+    def known_gaps(self):
+        return {gap: "so it was decided" for gap in GAPS}
+
+
+def quernel_backend():
+    return Limited()
+'''
+
+
+def run(folder: Path, *arguments: str, gaps: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """pytest in a process that also finds the backend `limited`."""
+    info = folder / "limited-1.0.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: limited\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[quernel.backends]\nlimited = limited_backend\n")
+    (folder / "limited_backend.py").write_text(f"GAPS = {gaps!r}\n{PLUGIN}")
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+
+
+ONE = "quernel.testing.test_together"
+OVER = "test_what_needs_a_block"
+
+
+def test_what_a_backend_does_not_declare_is_skipped_and_named(tmp_path: Path) -> None:
+    done = run(tmp_path, "--pyargs", ONE, "--quernel-backend", "limited", "-k", OVER)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "needs barriers, which limited does not declare" in done.stdout
+    assert "limited: 0 passed, 0 failed, 4 not run, 0 owed as known gaps" in done.stdout
+
+
+def test_a_known_gap_that_does_not_fail_is_a_failure(tmp_path: Path) -> None:
+    arguments = ("--pyargs", "quernel.testing.test_cases", "--quernel-backend", "limited", "-k", "test_floor_division")
+    done = run(tmp_path, *arguments, gaps=("test_cases::test_floor_*",))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "[XPASS(strict)] so it was decided" in done.stdout
+    assert run(tmp_path, *arguments).returncode == 0
+
+
+def test_a_known_gap_that_fails_is_owed_with_its_reason(tmp_path: Path) -> None:
+    arguments = ("--pyargs", "quernel.testing.test_checked", "--quernel-backend", "limited", "-k", "broken_promise")
+    done = run(tmp_path, *arguments, gaps=("test_checked::test_a_broken_promise_*",))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 owed as known gaps" in done.stdout
+    assert "1 × owes: so it was decided" in done.stdout
+
+
+def test_a_backend_that_is_not_there_is_an_error_with_its_fix(tmp_path: Path) -> None:
+    done = run(tmp_path, "--pyargs", ONE, "--quernel-backend", "absent", "-k", OVER)
+    assert done.returncode != 0
+    assert "no device for 'absent'" in done.stdout + done.stderr
+
+
+USERS_TEST = """
+import numpy as np
+import pytest
+import quernel as qn
+
+@qn.kernel
+def increment(x):
+    x[qn.global_id()] += 1
+
+def test_increment(quernel_device):
+    x = np.zeros(3)
+    increment.over(3, device=quernel_device)(x)
+    assert x.tolist() == [1, 1, 1]
+
+@pytest.mark.quernel_needs(memory_bytes=1 << 60)
+def test_huge(quernel_device):
+    raise AssertionError
+"""
+
+
+def test_a_users_suite_has_the_fixture_and_the_mark(tmp_path: Path) -> None:
+    (tmp_path / "test_user.py").write_text(USERS_TEST)
+    done = run(tmp_path, "test_user.py", "-vv", "--quernel-device", "reference", "--quernel-device", "limited:0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test_increment[reference] PASSED" in done.stdout
+    assert "test_increment[limited:0] PASSED" in done.stdout
+    assert "2 passed, 2 skipped" in done.stdout
+    assert "1073741824.0 GiB of memory" in done.stdout
+
+
+@pytest.mark.parametrize("name", [backend.name for backend in qn.backends() if backend.ok])
+def test_every_known_gap_names_a_test_of_the_kit(name: str) -> None:
+    tests = names_of_the_kit()
+    assert len(tests) > 150
+    for pattern in catalog().load(name).known_gaps():
+        assert any(fnmatchcase(test, pattern) for test in tests), pattern
+
+
+def test_this_folder_runs_every_module_of_the_kit() -> None:
+    here = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
+    assert {name.split("::")[0] for name in names_of_the_kit()} <= here

@@ -1,0 +1,1 @@
+from quernel.testing.test_small_floats import *  # noqa: F403

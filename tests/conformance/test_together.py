@@ -1,0 +1,1 @@
+from quernel.testing.test_together import *  # noqa: F403
