@@ -8,12 +8,6 @@ from typing import Any
 
 import attrs
 import numpy as np
-from quernel_opencl._toolchain import find_devices
-from quernel_opencl.compiler import OpenclCompiler
-from quernel_opencl.device import OpenclDevice
-from quernel_opencl.plugin import OpenclBackend
-from quernel_opencl.targets import target_of
-from quernel_opencl.types import OpenclLowered, OpenclVariant
 
 from quernel.codegen.pointers import Pointers
 from quernel.compiler.arguments import ArgumentPacker, ArrayArgument
@@ -42,6 +36,12 @@ from quernel.ir.nodes import (
 )
 from quernel.options import DEFAULT_OPTIONS, KernelOptions
 from quernel.runtime.operations import Unavailable
+from quernel_opencl._toolchain import find_devices
+from quernel_opencl.compiler import OpenclCompiler
+from quernel_opencl.device import OpenclDevice
+from quernel_opencl.plugin import OpenclBackend
+from quernel_opencl.targets import target_of
+from quernel_opencl.types import OpenclLowered, OpenclVariant
 
 LOG = logging.getLogger(__name__)
 STRIDED = OpenclVariant()

@@ -9,10 +9,6 @@ import threading
 import attrs
 import numpy as np
 import pytest
-from quernel_opencl import _toolchain
-from quernel_opencl.compiler import OpenclCompiler
-from quernel_opencl.device import OpenclDevice
-from quernel_opencl.targets import device_key, target_of
 from tests.unit.opencl.harness import (
     STRIDED,
     Built,
@@ -36,6 +32,10 @@ from quernel.geometry import extent_geometry
 from quernel.identity import KernelId
 from quernel.ir.nodes import Assign, Binary, BinaryOp, For, Param
 from quernel.locations import Location
+from quernel_opencl import _toolchain
+from quernel_opencl.compiler import OpenclCompiler
+from quernel_opencl.device import OpenclDevice
+from quernel_opencl.targets import device_key, target_of
 
 
 def adder(device: OpenclDevice) -> Built:

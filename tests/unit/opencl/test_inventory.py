@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from quernel_opencl import _toolchain, inventory
-from quernel_opencl.plugin import OpenclBackend
 from tests.unit.opencl.harness import infos
 
 from quernel.errors import DeviceError
 from quernel.runtime.operations import DeviceInfo, Unavailable
+from quernel_opencl import _toolchain, inventory
+from quernel_opencl.plugin import OpenclBackend
 
 needs_device = pytest.mark.skipif(not infos(), reason="needs an OpenCL device, e.g. pip install quernel-opencl[pocl]")
 

@@ -9,7 +9,6 @@ import struct
 
 import numpy as np
 import pytest
-from quernel_opencl.device import OpenclDevice
 from tests.unit.opencl.harness import (
     CONTIGUOUS,
     Built,
@@ -77,6 +76,7 @@ from quernel.ir.nodes import (
     VecGet,
     VecMake,
 )
+from quernel_opencl.device import OpenclDevice
 
 VEC4 = VectorType(f32, 4)
 HALVES = VectorType(f16, 2)

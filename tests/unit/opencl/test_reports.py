@@ -6,7 +6,6 @@ import struct
 
 import numpy as np
 import pytest
-from quernel_opencl.device import OpenclDevice
 from tests.unit.opencl.harness import Built, const, index, kernel
 
 from quernel import diagnostics
@@ -29,6 +28,7 @@ from quernel.ir.nodes import (
     Print,
 )
 from quernel.options import KernelOptions
+from quernel_opencl.device import OpenclDevice
 
 CHECKED = KernelOptions(checked=True)
 

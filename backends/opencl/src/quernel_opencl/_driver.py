@@ -122,12 +122,13 @@ def address_argument(address: int) -> Any:
 # --- queues and events ------------------------------------------------------------------------------------------------
 
 
-def open_queue(key: DeviceKey) -> Any:
-    """A queue that runs in order and times what it runs."""
+def open_queue(key: DeviceKey, *, is_timed: bool = False) -> Any:
+    """A queue that runs in order; a timed one knows when its events ended, and may take longer for each launch."""
     cl = _toolchain.opencl()
     context = _toolchain.context_of(key)
+    properties = cl.command_queue_properties.PROFILING_ENABLE if is_timed else 0
     with translated("opening a queue"):
-        return cl.CommandQueue(context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+        return cl.CommandQueue(context, properties=properties)
 
 
 def finish(queue: Any) -> None:

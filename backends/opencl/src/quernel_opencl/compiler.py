@@ -14,6 +14,7 @@ with the length.
 from __future__ import annotations
 
 import logging
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -125,7 +126,7 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
         from quernel.ir.passes import inline, narrow_indices, optimize
         from quernel.ir.sites import has_diagnostics, num_sites
         from quernel.ir.uniformity import check_uniformity
-        from quernel_opencl.lowering import OPENCL_C, lower_module
+        from quernel_opencl.lowering import OPENCL_C, lower_module, uses_subgroups
 
         module = optimize(kernel.expand())
         check_uniformity(module)
@@ -134,6 +135,8 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
             module = narrow_indices(module)
         validate_kernel(module, OPENCL_C, self.target_info)
         own = module.kernel
+        if uses_subgroups(module):
+            _validate_rows(own.block, own.loc)
         edges = range(own.ndim) if own.form is LaunchForm.OVER else ()
         starts = edges if has_diagnostics(module) else ()  # Records say which thread it was.
         slots = argument_slots(module, extents=edges, starts=starts)
@@ -193,6 +196,22 @@ class OpenclCompiler(ArtifactCompiler[OpenclVariant, OpenclLowered, OpenclArtifa
         if fast:
             return _FAST
         return tuple(self.target_info.detail("options").split())
+
+
+def _validate_rows(block: tuple[int, ...], where: Location) -> None:
+    """Refuses a block in which a subgroup would have to go on in the next row: drivers end one with its row.
+
+    Raises:
+        ValidationError: the last axis is no multiple of a subgroup.
+    """
+    from quernel_opencl.lowering import SUBGROUP_SIZE
+
+    if math.prod(block[:-1]) > 1 and block[-1] % SUBGROUP_SIZE:
+        raise ValidationError(
+            f"subgroups of {SUBGROUP_SIZE} threads do not fill the rows of block {block}",
+            where=None if where == NOWHERE else where,
+            fix=f"use a block whose last axis is a multiple of {SUBGROUP_SIZE}, or one axis",
+        )
 
 
 def _is_last_stride(slot: Slot, declared: object) -> bool:

@@ -13,6 +13,7 @@ from quernel.compiler.artifacts import ArtifactHeader, SlotKind
 from quernel.geometry import Geometry
 from quernel.runtime.operations import DeviceInfo, DeviceOperations, Memory, PreparedLaunch
 from quernel_opencl import _driver
+from quernel_opencl._toolchain import DeviceKey
 from quernel_opencl.compiler import OpenclCompiler
 from quernel_opencl.memory import AddressMemory, BufferMemory, MemoryKind
 from quernel_opencl.target import OpenclTarget
@@ -39,7 +40,7 @@ class OpenclDevice(DeviceOperations[Loaded]):
         else:
             self._memory = BufferMemory(self._key, maps_host_memory=info.kind == "cpu")
         self.host_accessible = self._memory.is_shared
-        self._queue = _driver.open_queue(self._key)
+        self._default = _Stream(self._key)
         self._streams: weakref.WeakSet[_Stream] = weakref.WeakSet()
         self._flushes = info.kind != "cpu"
         self._latest: object = None
@@ -85,11 +86,17 @@ class OpenclDevice(DeviceOperations[Loaded]):
         self, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int, stream: Any
     ) -> None:
         """Copies on the device."""
-        self._memory.copy(self._queue_of(stream), target, target_offset, source, source_offset, nbytes)
+        into = self._default if stream is None else stream
+        queue = into.queue
+        self._memory.copy(queue, target, target_offset, source, source_offset, nbytes)
+        into.catch_up(queue)
 
     def fill(self, target: Memory, offset_bytes: int, pattern: bytes, count: int, stream: Any) -> None:
         """Writes `count` copies of `pattern`, one after the other."""
-        self._memory.fill(self._queue_of(stream), target, offset_bytes, pattern, count)
+        into = self._default if stream is None else stream
+        queue = into.queue
+        self._memory.fill(queue, target, offset_bytes, pattern, count)
+        into.catch_up(queue)
 
     def host_view(self, memory: Memory) -> memoryview | None:
         """The memory's bytes, where they are this process's own."""
@@ -106,7 +113,7 @@ class OpenclDevice(DeviceOperations[Loaded]):
     def prepare(self, loaded: Loaded, header: ArtifactHeader) -> PreparedLaunch:
         """A function for repeated launches, with one kernel object per thread, which sets only what has changed."""
         kept = threading.local()
-        memory, default, flushes, enqueue = self._memory, self._queue, self._flushes, _driver.enqueue()
+        memory, default, flushes, enqueue = self._memory, self._default, self._flushes, _driver.enqueue()
         plan = _plan(header, 1 if memory.is_shared else 2)
 
         def prepared(geometry: Geometry, arguments: bytes, stream: Any) -> None:
@@ -119,11 +126,14 @@ class OpenclDevice(DeviceOperations[Loaded]):
                     state.set(arguments)
                 if geometry is not state.geometry:
                     state.use(geometry)
-                queue = default if stream is None else stream.queue
+                into = default if stream is None else stream
+                queue = into.queue
                 enqueue(queue, state.kernel, state.global_size, state.local_size)
                 self._latest = object()
                 if flushes:
                     queue.flush()
+                if queue is not into.queue:
+                    into.catch_up(queue)
             except RuntimeError as error:
                 state.arguments = b""
                 raise _driver.failure(f"launching {loaded.entry}", error) from error
@@ -134,7 +144,7 @@ class OpenclDevice(DeviceOperations[Loaded]):
 
     def open_stream(self) -> _Stream:
         """Another queue."""
-        stream = _Stream(_driver.open_queue(self._key))
+        stream = _Stream(self._key)
         self._streams.add(stream)
         return stream
 
@@ -154,7 +164,7 @@ class OpenclDevice(DeviceOperations[Loaded]):
             return
         latest = self._latest
         waiting, self._waiting = self._waiting, []
-        _driver.finish(self._queue)
+        _driver.finish(self._default.queue)
         for other in list(self._streams):
             _driver.finish(other.queue)
         self._finished = latest
@@ -162,8 +172,8 @@ class OpenclDevice(DeviceOperations[Loaded]):
             self._memory.free(memory)
 
     def record_event(self, stream: Any) -> Any:
-        """A marker in the queue."""
-        return _driver.marker(self._queue_of(stream))
+        """A marker in the queue. The first one in a stream makes its queue a timed one."""
+        return (self._default if stream is None else stream).marker()
 
     def wait_event(self, stream: Any, event: Any) -> None:
         """Makes later work of the queue wait for the event."""
@@ -184,14 +194,39 @@ class OpenclDevice(DeviceOperations[Loaded]):
         self._streams.clear()
 
     def _queue_of(self, stream: Any) -> Any:
-        return self._queue if stream is None else stream.queue
+        return (self._default if stream is None else stream).queue
 
 
 class _Stream:
-    """A queue beside the default one."""
+    """A queue, replaced by a timed one when an event is first recorded: timing costs some drivers 6 µs a launch.
 
-    def __init__(self, queue: Any) -> None:
-        self.queue = queue
+    Whoever gives work to `queue` looks at it once more afterwards and calls `catch_up` where it has changed meanwhile.
+
+    Attributes:
+        queue: what work is given to now.
+    """
+
+    def __init__(self, device: DeviceKey) -> None:
+        self.queue = _driver.open_queue(device)
+        self._device = device
+        self._is_timed = False
+        self._lock = threading.Lock()
+
+    def catch_up(self, queue: Any) -> None:
+        """Waits for a queue that was replaced while work was given to it, so that later work comes after it."""
+        if queue is not self.queue:
+            _driver.finish(queue)
+
+    def marker(self) -> Any:
+        """An event that ends when the work given before is done."""
+        if not self._is_timed:
+            with self._lock:
+                if not self._is_timed:
+                    timed = _driver.open_queue(self._device, is_timed=True)
+                    _driver.wait_in(timed, _driver.marker(self.queue))
+                    self.queue.flush()
+                    self.queue, self._is_timed = timed, True
+        return _driver.marker(self.queue)
 
 
 _Plan = tuple[tuple[int, int, int, bool], ...]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import attrs
+
 from quernel.codegen.dialect import Dialect
 from quernel.codegen.generate import GeneratedText, generate
 from quernel.codegen.pointers import Pointers
@@ -24,10 +26,11 @@ from quernel.dtypes import (
     u32,
     u64,
 )
+from quernel.ir.analysis import parameter_uses
 from quernel.ir.nodes import AtomicOp, IndexKind, MathFunction, Module, RootKind, SubgroupOp
 from quernel_opencl.types import OpenclVariant
 
-__all__ = ["OPENCL_C", "lower_module"]
+__all__ = ["OPENCL_C", "SUBGROUP_SIZE", "lower_module", "uses_subgroups"]
 
 _RESERVED: Final = re.compile(
     r"""
@@ -113,6 +116,44 @@ _INTEGER_ATOMICS: Final = {
 }
 
 
+SUBGROUP_SIZE: Final = 16
+"""Threads of a subgroup, where the device lets a kernel say so; every device of that kind has this size."""
+
+_SUBGROUPS: Final = """\
+#pragma OPENCL EXTENSION cl_intel_subgroups : enable
+#define QN_OF __attribute__((overloadable)) static
+#define QN_SUBGROUP(type) \\
+    QN_OF type qn_shuffle(type x, long lane) { \\
+        const bool is_there = lane >= 0 && lane < (long)get_sub_group_size(); \\
+        return intel_sub_group_shuffle(x, is_there ? (uint)lane : get_sub_group_local_id()); \\
+    } \\
+    QN_OF type qn_least(type x) { \\
+        type least = qn_shuffle(x, 0); \\
+        for (uint lane = 1; lane < get_sub_group_size(); lane++) { \\
+            const type other = qn_shuffle(x, lane); \\
+            least = other < least ? other : least; \\
+        } \\
+        return least; \\
+    } \\
+    QN_OF type qn_greatest(type x) { \\
+        type greatest = qn_shuffle(x, 0); \\
+        for (uint lane = 1; lane < get_sub_group_size(); lane++) { \\
+            const type other = qn_shuffle(x, lane); \\
+            greatest = other > greatest ? other : greatest; \\
+        } \\
+        return greatest; \\
+    }
+QN_SUBGROUP(int)
+QN_SUBGROUP(uint)
+QN_SUBGROUP(long)
+QN_SUBGROUP(ulong)
+QN_SUBGROUP(float)
+#ifdef cl_khr_fp64
+QN_SUBGROUP(double)
+#endif
+"""
+
+
 def _atomics() -> dict[tuple[AtomicOp, object], str]:
     native: dict[tuple[AtomicOp, object], str] = {(AtomicOp.EXCHANGE, f32): "atomic_xchg({place}, {0})"}
     for dtypes, prefix in (((i32, u32), "atomic"), ((i64, u64), "atom")):
@@ -148,6 +189,7 @@ OPENCL_C: Final = Dialect(
         "f64": "#pragma OPENCL EXTENSION cl_khr_fp64 : enable",
         "int64_atomics": "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable\n"
         "#pragma OPENCL EXTENSION cl_khr_int64_extended_atomics : enable",
+        "subgroups": _SUBGROUPS,
     },
     kernel="__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))\nvoid {entry}({parameters})",
     function="static",
@@ -159,7 +201,7 @@ OPENCL_C: Final = Dialect(
         IndexKind.BLOCK_ID: "get_group_id({axis})",
         IndexKind.SUBGROUP_LANE: "get_sub_group_local_id()",
         IndexKind.SUBGROUP_ID: "get_sub_group_id()",
-        IndexKind.SUBGROUP_SIZE: "get_max_sub_group_size()",
+        IndexKind.SUBGROUP_SIZE: str(SUBGROUP_SIZE),
     },
     barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     infinity={f32: "INFINITY", f64: "(double)INFINITY"},
@@ -190,24 +232,39 @@ OPENCL_C: Final = Dialect(
     atomics=_atomics(),  # type: ignore[arg-type]  # the keys are scalar types
     compare_exchange={32: "atomic_cmpxchg({place}, {0}, {1})", 64: "atom_cmpxchg({place}, {0}, {1})"},
     subgroup={
-        SubgroupOp.SHUFFLE: "intel_sub_group_shuffle({0}, {1})",
-        SubgroupOp.SHUFFLE_XOR: "intel_sub_group_shuffle_xor({0}, {1})",
-        SubgroupOp.SHUFFLE_UP: "intel_sub_group_shuffle({0}, get_sub_group_local_id() - {1})",
-        SubgroupOp.SHUFFLE_DOWN: "intel_sub_group_shuffle({0}, get_sub_group_local_id() + {1})",
-        SubgroupOp.BROADCAST: "sub_group_broadcast({0}, {1})",
+        SubgroupOp.SHUFFLE: "qn_shuffle({0}, (int){1})",
+        SubgroupOp.SHUFFLE_XOR: "qn_shuffle({0}, (int)get_sub_group_local_id() ^ (int){1})",
+        SubgroupOp.SHUFFLE_UP: "qn_shuffle({0}, (long)get_sub_group_local_id() - (int){1})",
+        SubgroupOp.SHUFFLE_DOWN: "qn_shuffle({0}, (long)get_sub_group_local_id() + (int){1})",
+        SubgroupOp.BROADCAST: "qn_shuffle({0}, (int){1})",
+        SubgroupOp.BALLOT: "(ulong)sub_group_reduce_add({0} ? 1u << get_sub_group_local_id() : 0u)",
         SubgroupOp.ANY: "sub_group_any({0})",
         SubgroupOp.ALL: "sub_group_all({0})",
         SubgroupOp.SUM: "sub_group_reduce_add({0})",
-        SubgroupOp.MIN: "sub_group_reduce_min({0})",
-        SubgroupOp.MAX: "sub_group_reduce_max({0})",
+        SubgroupOp.MIN: "qn_least({0})",
+        SubgroupOp.MAX: "qn_greatest({0})",
         SubgroupOp.SCAN: "sub_group_scan_inclusive_add({0})",
     },
     subgroup_types=frozenset({bool_, i32, u32, i64, u64, f32, f64}),
 )
 
 
+_WITH_SUBGROUPS: Final = attrs.evolve(
+    OPENCL_C,
+    kernel=f"__kernel __attribute__((intel_reqd_sub_group_size({SUBGROUP_SIZE})))\n"
+    + OPENCL_C.kernel.removeprefix("__kernel "),
+)
+
+
+def uses_subgroups(module: Module) -> bool:
+    """Whether threads of a subgroup work together, or one asks for its lane."""
+    uses = parameter_uses(module)
+    return uses.has_subgroup or any(kind.value.startswith("subgroup") for kind in uses.index_kinds)
+
+
 def lower_module(
     module: Module, variant: OpenclVariant, slots: tuple[Slot, ...], *, pointers: Pointers
 ) -> GeneratedText:
     """The OpenCL C of a validated module whose entry point receives `slots`."""
-    return generate(module, OPENCL_C, slots, pointers=pointers, contiguous=variant.contiguous)
+    dialect = _WITH_SUBGROUPS if uses_subgroups(module) else OPENCL_C
+    return generate(module, dialect, slots, pointers=pointers, contiguous=variant.contiguous)

@@ -24,6 +24,9 @@ _FINE_GRAIN_BUFFER, _FINE_GRAIN_SYSTEM = 2, 4
 _CPU, _GPU = 2, 4
 _INT64_ATOMICS: Final = {"cl_khr_int64_base_atomics", "cl_khr_int64_extended_atomics"}
 
+_SUBGROUPS: Final = {"cl_intel_subgroups", "cl_intel_required_subgroup_size"}
+_SUBGROUP_SIZE: Final = 16  # as the lowering has it, which a warm start does not import
+
 
 def device_kind(device: Any) -> str:
     """`cpu`, `gpu` or `accelerator`."""
@@ -61,6 +64,7 @@ def target_of(found: FoundDevice, pointers: Pointers | None = None) -> TargetInf
     }
     content = "\0".join([*(f"{name}={value}" for name, value in sorted(details.items())), str(PIPELINE_VERSION)])
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    has_subgroups = extensions >= _SUBGROUPS
     has_int64_atomics = extensions >= _INT64_ATOMICS
     name = re.sub(r"[^a-z0-9]+", "-", f"{key.platform.split(' ')[0]} {key.name}".lower()).strip("-")
     fastest_first = [int(size) for size in device.max_work_item_sizes[:3]]
@@ -75,7 +79,7 @@ def target_of(found: FoundDevice, pointers: Pointers | None = None) -> TargetInf
             f64=bool(double),
             int64_atomics=has_int64_atomics,
             f64_atomics=bool(double) and has_int64_atomics,
-            subgroups=False,
+            subgroups=has_subgroups,
             checked=True,
             source_languages=("opencl-c",),
         ),
@@ -84,7 +88,7 @@ def target_of(found: FoundDevice, pointers: Pointers | None = None) -> TargetInf
             max_block=(fastest_first[2], fastest_first[1], fastest_first[0]),
             max_shared_bytes=int(device.local_mem_size),
         ),
-        subgroup_size=1,
+        subgroup_size=_SUBGROUP_SIZE if has_subgroups else 1,
         details=tuple(sorted(details.items())),
     )
 
