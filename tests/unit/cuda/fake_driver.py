@@ -58,7 +58,10 @@ class FakeDriver:
             self.calls.append((name, arguments))
             if name in self.failing:
                 return (self.failing[name], None)
-            result = getattr(type(self), f"do_{name}", type(self).nothing)(self, *arguments)
+            try:
+                result = getattr(type(self), f"do_{name}", type(self).nothing)(self, *arguments)
+            except MemoryError:
+                return (real.CUresult.CUDA_ERROR_OUT_OF_MEMORY, None)
             return (OK, *result)
 
         return called
