@@ -73,7 +73,7 @@ def different(number: int) -> KernelDefinition:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--target", default="sm_90")
     options = parser.parse_args()
     compiler = CudaCompiler(named_target(options.target))

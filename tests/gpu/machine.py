@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -26,7 +27,8 @@ def main() -> int:
         except PackageNotFoundError:
             print(name, "not installed")
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm", "--format=csv,noheader"]
-    print(subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip())
+    if shutil.which("nvidia-smi"):
+        print(subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip())
     for backend in qn.backends():
         print(backend)
     for info in qn.devices("cuda"):
