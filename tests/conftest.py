@@ -6,6 +6,8 @@ import tempfile
 
 import pytest
 
+import quernel
+
 
 def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix="quernel-tests-")
@@ -13,6 +15,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in before:
         del os.environ[name]
     os.environ["QUERNEL_ENVIRONMENT"] = folder
+    quernel._imported_ns = 1 << 63  # Sources may be edited while the tests run; their artifacts are kept all the same.
 
     def restore() -> None:
         os.environ.pop("QUERNEL_ENVIRONMENT", None)

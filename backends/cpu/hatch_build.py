@@ -1,7 +1,7 @@
 """Writes the digest of the sources that change what a kernel becomes into the wheel, as the module `_build_id`.
 
 It stands alone, as a wheel may be built from a source distribution where nothing else of the project is at hand. The
-table of the hook in `pyproject.toml` names the `package` and, where not every file counts, its `sources`.
+table of the hook in `pyproject.toml` names the `package` and what of it does not count, as `without`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class BuildIdHook(BuildHookInterface[Any]):
         if version == "editable":
             return
         package: str = self.config["package"]
-        digest = sources_digest(Path(self.root, "src", package), tuple(self.config.get("sources", ())))
+        digest = sources_digest(Path(self.root, "src", package), tuple(self.config.get("without", ())))
         with tempfile.NamedTemporaryFile("w", suffix=".py", delete=False) as module:
             module.write(f'"""The sources of this build."""\n\nDIGEST = "{digest}"\n')
         self._module = Path(module.name)
@@ -36,12 +36,12 @@ class BuildIdHook(BuildHookInterface[Any]):
             self._module.unlink()
 
 
-def sources_digest(folder: Path, only: tuple[str, ...]) -> str:
+def sources_digest(folder: Path, without: tuple[str, ...]) -> str:
     """The digest of paths and contents, as `quernel.identity.build` computes it for an editable install."""
     digest = hashlib.sha256(b"quernel sources 1\0")
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
     for name in sorted(paths):
-        counts = not only or name.split("/")[0].removesuffix(".py") in only
+        counts = name.split("/")[0].removesuffix(".py") not in without
         if counts and paths[name].name != "_build_id.py":
             content = paths[name].read_bytes().replace(b"\r\n", b"\n")
             digest.update(f"{name}\0{len(content)}\0".encode() + content)

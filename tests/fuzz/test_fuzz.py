@@ -98,7 +98,7 @@ def test_nans_are_alike_and_zeros_are_not() -> None:
         (MathFunction.EXP, (1.0,), 2.718281828459045, "f64"),
         (MathFunction.SIN, (3.0,), 0.1411200080598672, "f64"),
         (MathFunction.POW, (2.0, 0.5), 1.4142135623730951, "f64"),
-        (MathFunction.LGAMMA, (0.5,), 0.5723649429247001, "f64"),
+        (MathFunction.LGAMMA, (0.25,), 1.2880225246980774, "f64"),
     ],
 )
 def test_an_error_counts_units_of_the_last_place(

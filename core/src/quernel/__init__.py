@@ -6,7 +6,11 @@ nothing.
 
 from __future__ import annotations
 
+from time import time_ns
 from typing import TYPE_CHECKING, Any
+
+_imported_ns = time_ns()
+"""Sources that changed after this are not those that the process runs."""
 
 if TYPE_CHECKING:
     from quernel import errors

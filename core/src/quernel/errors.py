@@ -18,6 +18,7 @@ __all__ = [
     "OutOfBoundsError",
     "PluginError",
     "QuernelError",
+    "SettingError",
     "StoreError",
     "ValidationError",
     "caret_lines",
@@ -147,6 +148,10 @@ class OutOfBoundsError(QuernelError, IndexError):
 
 class KernelAssertionError(QuernelError, AssertionError):
     """An `assert` in a kernel that did not hold, found by a checked launch."""
+
+
+class SettingError(QuernelError, ValueError):
+    """An environment variable that holds what is not understood."""
 
 
 class DeviceError(QuernelError, RuntimeError):

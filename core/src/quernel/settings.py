@@ -1,7 +1,7 @@
 """What the user set through the environment: the only reader of `QUERNEL_*` variables.
 
 Every function reads its variable when it is called, so that a test or a notebook can change it at any time.
-An unset variable and an empty one mean the same. A value that is not understood raises `ValueError` with the
+An unset variable and an empty one mean the same. A value that is not understood raises `SettingError` with the
 variable's name and what it may hold.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 from typing import Any, Literal, cast, get_args
+
+from quernel.errors import SettingError
 
 __all__ = [
     "RecordsLevel",
@@ -67,7 +69,7 @@ def num_threads() -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise ValueError(_refusal(name, text, "a whole number, 1 or more"))
+        raise _refused(name, text, "a whole number, 1 or more")
     return int(text)
 
 
@@ -78,7 +80,7 @@ def records_level() -> RecordsLevel:
     if text is None:
         return "basic"
     if text.lower() not in get_args(RecordsLevel):
-        raise ValueError(_refusal(name, text, "off, basic or full"))
+        raise _refused(name, text, "off, basic or full")
     return cast(RecordsLevel, text.lower())
 
 
@@ -103,8 +105,8 @@ def _flag(name: str) -> bool:
         return False
     if text.lower() in _YES:
         return True
-    raise ValueError(_refusal(name, text, "1, true, yes or on; 0, false, no or off"))
+    raise _refused(name, text, "1, true, yes or on; 0, false, no or off")
 
 
-def _refusal(name: str, text: str, allowed: str) -> str:
-    return f"{name}={text!r} is not understood; it may be {allowed}"
+def _refused(name: str, text: str, allowed: str) -> SettingError:
+    return SettingError(f"{name}={text!r} is not understood; it may be {allowed}", fix=f"set {name} to one of these")

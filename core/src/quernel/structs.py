@@ -9,6 +9,7 @@ stand for each other.
 from __future__ import annotations
 
 import sys
+from contextvars import ContextVar
 from typing import Any
 
 import attrs
@@ -19,6 +20,7 @@ from quernel.errors import KernelTypeError
 
 __all__ = [
     "VECTOR_LENGTHS",
+    "check_finite",
     "fields_of",
     "is_struct_class",
     "numpy_of",
@@ -52,20 +54,45 @@ def fields_of(cls: type) -> tuple[tuple[str, Any], ...]:
     """The names of the fields of a class and what their annotations declare, read where they are text.
 
     Raises:
-        KernelTypeError: an annotation is missing, or names something that is not there.
+        KernelTypeError: an annotation is missing, names something that is not there, or asks for the class itself.
     """
-    found = []
-    for field in attrs.fields(cls):
-        declared = field.type
-        for _ in range(2):  # One that was quoted already is quoted twice under `from __future__ import annotations`.
-            if isinstance(declared, str):
-                declared = _read(cls, field.name, declared)
-        if declared is None:
+    outer = _being_read.get()
+    if any(cls is one for one in outer):  # as in `field: qn.Array[Node]` of Node
+        raise KernelTypeError(f"a field of {cls.__name__} mentions {cls.__name__}, of which it is a part", fix=_INDEX)
+    token = _being_read.set((*outer, cls))
+    try:
+        return tuple([(field.name, _declared(cls, field.name, field.type)) for field in attrs.fields(cls)])
+    finally:
+        _being_read.reset(token)
+
+
+_being_read: ContextVar[tuple[type, ...]] = ContextVar("quernel_struct_being_read", default=())
+_INDEX = "keep an index into an array of them instead"
+
+
+def check_finite(cls: type, outer: tuple[type, ...] = ()) -> None:
+    """Raises where a class contains itself, directly or through the classes of its fields.
+
+    Raises:
+        KernelTypeError: it does, so its values would have no end.
+    """
+    outer = (*outer, cls)
+    for name, declared in fields_of(cls):
+        if any(declared is one for one in outer):
             raise KernelTypeError(
-                f"field {field.name!r} of {cls.__name__} has no type", fix=f"annotate it: `{field.name}: qn.f32`"
+                f"field {name!r} of {cls.__name__} contains {declared.__name__}, of which it is a part", fix=_INDEX
             )
-        found.append((field.name, declared))
-    return tuple(found)
+        if is_struct_class(declared):
+            check_finite(declared, outer)
+
+
+def _declared(cls: type, name: str, declared: Any) -> Any:
+    for _ in range(2):  # One that was quoted already is quoted twice under `from __future__ import annotations`.
+        if isinstance(declared, str):
+            declared = _read(cls, name, declared)
+    if declared is None:
+        raise KernelTypeError(f"field {name!r} of {cls.__name__} has no type", fix=f"annotate it: `{name}: qn.f32`")
+    return declared
 
 
 def _read(cls: type, name: str, text: str) -> Any:
@@ -100,10 +127,11 @@ def struct_of(given: Any) -> StructType:
     """The struct type of a frozen attrs class or a NumPy structured dtype.
 
     Raises:
-        KernelTypeError: a field is no scalar, vector or struct.
+        KernelTypeError: a field is no scalar, vector or struct, or the class contains itself.
     """
     if isinstance(given, np.dtype):
         return _struct_of_dtype(given)
+    check_finite(given)
     fields: list[StructField] = []
     offset, alignment = 0, 1
     for name, declared in fields_of(given):

@@ -231,3 +231,13 @@ def test_executor_that_is_shut_down_leaves_the_rest_to_the_calling_thread(enviro
         assert bench.loader.compile_queued() == 3
     here = threading.current_thread().name
     assert sum(call.thread == here for call in bench.script.calls if call.method == "lower") >= 2
+
+
+def test_artifact_is_not_kept_once_sources_have_changed_under_the_process(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("quernel.identity.build.sources_are_unchanged", lambda: False)
+    bench.enqueue("a")
+    assert bench.loader.compile_queued() == 1
+    assert bench.script.by_id == {}
+    assert "a is not kept, as sources of Quernel have changed" in caplog.text

@@ -143,4 +143,4 @@ def test_failed_assertion_says_message_thread_and_values() -> None:
     module = attrs.evolve(module, kernel=attrs.evolve(module.kernel, body=(said,)), functions=())
     error = violation_error(module, Record(0, (1, 2), (7,)))
     assert isinstance(error, AssertionError)
-    assert "n is positive (in thread (1, 2); the values are 7)" in str(error)
+    assert "n is positive; the values are 7 (in thread (1, 2))" in str(error)

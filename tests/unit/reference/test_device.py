@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 from tests.unit.reference.builders import Interpreter
 
-from quernel.errors import DeviceError
+import quernel as qn
+from quernel.errors import DeviceError, OutOfBoundsError
 from quernel.reference.compiler import ReferenceCompiler
 from quernel.reference.plugin import QUERNEL_PLUGIN_API, quernel_backend
 from quernel.runtime.operations import PLUGIN_API, Memory
+
+
+@qn.kernel
+def reach(x):
+    x[7] = 1
 
 
 def filled(interpreter: Interpreter, data: bytes) -> Memory:
@@ -97,3 +103,18 @@ def test_listing_the_device_imports_no_interpreter() -> None:
     subprocess.run(
         [sys.executable, "-c", f"import sys, numpy, attrs; before = set(sys.modules); {program}"], check=True
     )
+
+
+def test_large_launch_takes_no_memory_for_its_extent() -> None:
+    import tracemalloc
+
+    x = np.zeros(1)
+    launchers = [reach.over((2**33, 2**29), device="reference"), reach.over(2**62, device="reference")]
+    tracemalloc.start()
+    try:
+        for launcher in launchers:
+            with pytest.raises(OutOfBoundsError):
+                launcher(x)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()

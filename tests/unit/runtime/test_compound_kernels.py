@@ -145,7 +145,9 @@ def test_device_function_is_an_argument_fixed_at_compile_time(host: str) -> None
 def test_assertions_raise_and_prints_are_shown(host: str, capsys: Any) -> None:
     told.over(3, device=host)(np.arange(5, dtype=np.float32))
     assert capsys.readouterr().out == "at 0 0.0\nat 1 1.0\nat 2 2.0\n"
-    with pytest.raises(KernelAssertionError, match=r"this assertion does not hold: too large \(in thread 3\)"):
+    with pytest.raises(
+        KernelAssertionError, match=r"this assertion does not hold: too large; x\[i\] = 3.0 \(in thread 3\)"
+    ):
         told.over(4, device=host)(np.arange(5, dtype=np.float32))
 
 

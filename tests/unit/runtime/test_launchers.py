@@ -46,6 +46,12 @@ def scaled(x: qn.Array[qn.i64]):
 
 
 @qn.kernel
+def counted(x: qn.Array[qn.f64]):
+    i = qn.global_id()
+    x[i] = x[i] + 1
+
+
+@qn.kernel
 def ids2(out: qn.Array2[qn.i64]):
     row, column = qn.global_id()
     out[row, column] = 10 * row + column
@@ -210,7 +216,7 @@ def test_bool_is_no_integer_but_a_type_of_its_own(gpu: Device, seen: ScriptedDev
     [
         (1j, "parameter 'n' got 1j of type complex, which no kernel takes"),
         ("a", "parameter 'n' got 'a' of type str"),
-        ([1, 2], r"which no kernel takes(?:.|\n)*fix: pass np.asarray"),
+        ([1, 2], r"which no kernel takes(?:.|\n)*fix: make it an array first: n = np.asarray"),
         (np.complex64(1), "NumPy dtype complex64 is no element type"),
         (np.datetime64(1, "s"), "datetime64"),
     ],
@@ -598,6 +604,28 @@ def test_refused_update_leaves_a_bound_launch_as_it_was(host: str) -> None:
         bound.update(1.0, x, y, 5)
     bound()
     assert y.tolist() == (x + 1).tolist()
+
+
+def test_bound_launch_runs_with_the_arguments_of_one_update_when_another_thread_changes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = np.zeros(6400)
+    strided, dense = memory[::100], np.zeros(64)
+    bound = counted.over(64, device="cpu").bind(dense)
+    updates = [strided]
+
+    def is_closed(device: Device) -> bool:
+        while updates:  # here, in the middle of the launch
+            bound.update(updates.pop())
+        return False
+
+    monkeypatch.setattr(Device, "is_closed", property(is_closed), raising=False)
+    bound()
+    assert dense.tolist() == [1.0] * 64
+    assert not memory.any()
+    bound()
+    assert strided.tolist() == [1.0] * 64
+    assert memory.sum() == 64
 
 
 def test_bound_launch_is_checked_when_it_is_bound() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import quernel as qn
 from quernel.dtypes import ArrayType, ConstAnnotation, ScalarType, VectorType
-from quernel.errors import KernelSyntaxError, KernelTypeError
+from quernel.errors import KernelSyntaxError, KernelTypeError, QuernelError
 from quernel.runtime.parameters import Parameters, declared_type
 
 AnyType = TypeVar("AnyType")
@@ -136,3 +136,32 @@ def test_wrong_annotation_is_refused_where_the_kernel_is_defined() -> None:
         _parameters("\n\ndef f(a: str): pass")
     assert caught.value.where is not None
     assert caught.value.where.line == 3
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [("qn.Arrray[qn.f32]", "AttributeError"), ("qn.Array[", "SyntaxError"), ("1 / 0", "ZeroDivisionError")],
+)
+def test_text_that_is_no_annotation_is_refused_at_its_parameter(annotation: str, said: str) -> None:
+    def define() -> None:
+        def f(first, second): ...
+
+        f.__annotations__["second"] = annotation
+        Parameters(f, locals())
+
+    with pytest.raises(KernelTypeError, match="of parameter 'second' cannot be evaluated: " + said) as caught:
+        define()
+    assert caught.value.fix is not None
+    assert "def f(first, second)" in str(caught.value)
+    assert "             ^^^^^^" in str(caught.value)
+
+
+def test_wrong_annotation_and_star_arguments_are_shown_at_the_parameter() -> None:
+    def f(first, second: str): ...
+    def g(first, *rest): ...
+
+    for function, caret in ((f, "second: str"), (g, "rest")):
+        with pytest.raises(QuernelError) as caught:
+            Parameters(function, {})
+        line, below = str(caught.value).splitlines()[1:3]
+        assert line[below.index("^") : below.rindex("^") + 1] == caret

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from quernel import settings
+from quernel.errors import SettingError
 
 FLAGS = {
     "QUERNEL_CHECKED": settings.checked,
@@ -29,7 +30,7 @@ def test_flag_reads_its_variable_at_call_time(
 @pytest.mark.parametrize("name", FLAGS)
 def test_flag_names_variable_and_allowed_values_when_not_understood(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "maybe")
-    with pytest.raises(ValueError, match=rf"{name}='maybe' is not understood; it may be 1, true, yes or on; 0"):
+    with pytest.raises(SettingError, match=rf"{name}='maybe' is not understood; it may be 1, true, yes or on; 0"):
         FLAGS[name]()
 
 
@@ -57,7 +58,7 @@ def test_num_threads_reads_a_whole_number(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "²"])
 def test_num_threads_refuses_what_is_no_positive_number(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("QUERNEL_NUM_THREADS", text)
-    with pytest.raises(ValueError, match=r"QUERNEL_NUM_THREADS=.* a whole number, 1 or more"):
+    with pytest.raises(SettingError, match=r"QUERNEL_NUM_THREADS=.* a whole number, 1 or more"):
         settings.num_threads()
 
 
@@ -70,7 +71,7 @@ def test_records_level_defaults_to_basic_and_ignores_case(monkeypatch: pytest.Mo
 
 def test_records_level_refuses_unknown_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUERNEL_RECORDS", "verbose")
-    with pytest.raises(ValueError, match=r"QUERNEL_RECORDS='verbose' .* off, basic or full"):
+    with pytest.raises(SettingError, match=r"QUERNEL_RECORDS='verbose' .* off, basic or full"):
         settings.records_level()
 
 

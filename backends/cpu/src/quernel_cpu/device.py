@@ -8,12 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from quernel.compiler.artifacts import ArtifactHeader
-from quernel.errors import DeviceError
 from quernel.geometry import MAX_NDIM, Geometry, LaunchForm
-from quernel.runtime.operations import DeviceInfo, DeviceOperations, Memory, PreparedLaunch
+from quernel.runtime.host_memory import HostMemoryOperations
+from quernel.runtime.operations import DeviceInfo, PreparedLaunch
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cpu.pool import available_threads, run_pieces
 from quernel_cpu.scratch import packed_scratch
@@ -22,7 +20,6 @@ from quernel_cpu.types import Loaded
 
 __all__ = ["CpuDevice", "pack_geometry"]
 
-_ALIGNMENT = 64
 _GEOMETRY = struct.Struct(f"<{3 * MAX_NDIM}q")
 
 _WORTH_SHARING_NS = 200_000
@@ -36,10 +33,9 @@ _POINT_STEP = 64
 """Pieces of points start at multiples of this, so that threads share no cache line of a contiguous array."""
 
 
-class CpuDevice(DeviceOperations[Loaded]):
+class CpuDevice(HostMemoryOperations[Loaded]):
     """The cores that this process may run on. Every method may be called from any thread, also several at once."""
 
-    host_accessible = True
     survives_fork = True
 
     def __init__(self, info: DeviceInfo, compiler: CpuCompiler) -> None:
@@ -50,55 +46,6 @@ class CpuDevice(DeviceOperations[Loaded]):
     def target(self) -> CpuTarget:
         """The half that stays with this device."""
         return self._target
-
-    # --- memory -------------------------------------------------------------------------------------------------------
-
-    def allocate(self, nbytes: int) -> Memory:
-        """Host memory, aligned to 64 bytes.
-
-        Raises:
-            DeviceError: there is not enough.
-        """
-        if nbytes == 0:
-            return Memory(0, 0, np.empty(0, np.uint8))
-        try:
-            buffer = np.empty(nbytes + _ALIGNMENT, np.uint8)
-        except MemoryError:
-            raise DeviceError(
-                f"there is no host memory for {nbytes} bytes", fix="free arrays, or use smaller ones"
-            ) from None
-        start = -buffer.ctypes.data % _ALIGNMENT
-        held = buffer[start : start + nbytes]
-        return Memory(held.ctypes.data, nbytes, held)
-
-    def free(self, memory: Memory) -> None:
-        """Gives the memory back; nothing runs on it any more, since launches are synchronous."""
-        memory.handle = None
-
-    def copy_from_host(self, target: Memory, offset_bytes: int, source: np.ndarray[Any, Any], stream: Any) -> None:
-        """Copies `source` (C-contiguous) to the memory."""
-        target.handle[offset_bytes : offset_bytes + source.nbytes] = _bytes_of(source)
-
-    def copy_to_host(self, target: np.ndarray[Any, Any], source: Memory, offset_bytes: int, stream: Any) -> None:
-        """Copies from the memory into `target` (C-contiguous)."""
-        _bytes_of(target)[:] = source.handle[offset_bytes : offset_bytes + target.nbytes]
-
-    def copy(
-        self, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int, stream: Any
-    ) -> None:
-        """Copies within host memory; the ranges may overlap."""
-        target.handle[target_offset : target_offset + nbytes] = source.handle[source_offset : source_offset + nbytes]
-
-    def fill(self, target: Memory, offset_bytes: int, pattern: bytes, count: int, stream: Any) -> None:
-        """Writes `count` copies of `pattern`, one after the other."""
-        part = target.handle[offset_bytes : offset_bytes + len(pattern) * count]
-        part.reshape(count, len(pattern))[:] = np.frombuffer(pattern, np.uint8)
-
-    def host_view(self, memory: Memory) -> memoryview:
-        """The memory's bytes."""
-        return memoryview(memory.handle)
-
-    # --- launching ----------------------------------------------------------------------------------------------------
 
     def launch(self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, arguments: bytes, stream: Any) -> None:
         """Runs the kernel and returns when it is done. On the launch path."""
@@ -181,7 +128,3 @@ def _pieces(first: int, end: int, expected_ns: float, num_threads: int, step: in
         following = first - first % step + size
     starts = [first, *range(following, end, size)]
     return list(zip(starts, [*starts[1:], end], strict=True))
-
-
-def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return array.reshape(-1).view(np.uint8)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 from quernel.runtime.operations import Backend, DeviceInfo, Health, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from quernel.capabilities import TargetInfo
     from quernel_cpu.compiler import CpuCompiler
     from quernel_cpu.device import CpuDevice
@@ -78,10 +76,6 @@ class CpuBackend(Backend):
                 ("vector library", library if library != "none" else "none; mathematical functions run in scalar code"),
             )
         )
-
-    def known_gaps(self) -> Mapping[str, str]:
-        """What checked launches do not check here."""
-        return {"test_checked::test_a_broken_promise_of_uniformity_*": "checked launches do not verify qn.uniform"}
 
 
 def quernel_backend() -> Backend:

@@ -98,6 +98,14 @@ def source_kernel(
     from quernel.compiler.definition import ForeignSource
     from quernel.dtypes import ArrayType, ScalarType
 
+    for what, given in (("language", language), ("text", text), ("entry", entry)):
+        if not isinstance(given, str):
+            raise KernelTypeError(f"{what} of a source kernel is a {type(given).__name__}, not text", fix="pass a str")
+    if not isinstance(params, Mapping):
+        raise KernelTypeError(
+            f"params of source kernel {entry} is a {type(params).__name__}, not a mapping",
+            fix='pass the annotations by name: params={"x": qn.Array1[qn.f32]}',
+        )
     parameters = Parameters.declare(entry, params)
     for spec in parameters.specs:
         declared = spec.declared

@@ -24,6 +24,8 @@ def over(kernel: Launchable, extent: Any, block: Any, device: Any, stream: Strea
     """The launcher over an extent. On the launch path."""
     try:
         shape = kernel.block if block is None else normalize_block(block)
+        if stream is not None and not isinstance(stream, Stream):
+            raise LaunchError(f"stream is a {type(stream).__name__}, not a stream", fix="pass device.stream()")
         geometry, facts = extent_layout(extent, shape)
         return Launcher(kernel, geometry, facts, _device(kernel, device), stream)
     except QuernelError as error:

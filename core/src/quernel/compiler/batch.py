@@ -237,10 +237,21 @@ class Batch:
             job.start_afresh()
             return False
         job.kernel = LoadedKernel(job.id, shared)
-        if job.found is not Found.STORED and job.artifact is not None and job.is_storable and self._persists:
+        if job.found is not Found.STORED and job.artifact is not None and self._may_keep(job):
             with job.stage("store"):
                 self._target.store(self._environment, job.id, job.artifact, job.source, job.ir_key)
         return True
+
+    def _may_keep(self, job: Job) -> bool:
+        """Whether the environment keeps artifacts, and this one is what its id and build id say."""
+        if not (self._persists and job.is_storable):
+            return False
+        from quernel.identity.build import sources_are_unchanged
+
+        if sources_are_unchanged():
+            return True
+        _logger().warning("%s is not kept, as sources of Quernel have changed since they were imported", job.name)
+        return False
 
     def _follow(self) -> None:
         """Settles the jobs that wait for others, here or in other batches, once all else of this batch is settled.

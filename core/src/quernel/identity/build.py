@@ -11,10 +11,10 @@ from importlib import import_module
 from quernel.identity.encoding import encode
 from quernel.identity.ids import BuildId
 
-__all__ = ["CORE_SOURCES", "build_id_hash", "sources_digest"]
+__all__ = ["UNCOUNTED_SOURCES", "build_id_hash", "sources_are_unchanged", "sources_digest"]
 
-CORE_SOURCES = ("capabilities", "codegen", "compiler", "dtypes", "geometry", "intrinsics", "ir", "lang")
-"""The modules and subpackages of the core that change what a kernel becomes. Of a backend, every file does."""
+UNCOUNTED_SOURCES = ("api", "cli", "plugins", "runtime", "store", "testing")
+"""The subpackages of the core that cannot change what a kernel becomes. All else counts; of a backend, every file."""
 
 
 def build_id_hash(*packages: str | os.PathLike[str]) -> BuildId:
@@ -27,20 +27,43 @@ def build_id_hash(*packages: str | os.PathLike[str]) -> BuildId:
     return BuildId(sha256(encode(("build", *digests))).hexdigest())
 
 
-def sources_digest(folder: str | os.PathLike[str], only: tuple[str, ...] = ()) -> str:
+def sources_digest(folder: str | os.PathLike[str], without: tuple[str, ...] = ()) -> str:
     """The digest of the Python sources below `folder`: paths with forward slashes, and contents with plain newlines.
 
-    `only` names the modules and subpackages that count; by default all do. The build hook of each distribution
-    computes the same.
+    `without` names the modules and subpackages that do not count. The build hook of each distribution computes the
+    same.
     """
     digest = sha256(b"quernel sources 1\0")
-    for path in sorted(_source_paths(os.fspath(folder))):
-        if only and path.split("/")[0].removesuffix(".py") not in only:
-            continue
+    for path in sorted(_counted_paths(os.fspath(folder), without)):
         with open(os.path.join(folder, path), "rb") as file:
             content = file.read().replace(b"\r\n", b"\n")
         digest.update(f"{path}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
+
+
+def sources_are_unchanged() -> bool:
+    """Whether the sources that this process's build ids were read from are still those that it has imported.
+
+    Those of an editable install may change under a running process, which then compiles with old code, new code or
+    both, and must not keep the result under either's build id. Looks at the time of every file.
+    """
+    imported_ns: int = import_module("quernel")._imported_ns
+    for folder, without in _read_folders:
+        for path in _counted_paths(folder, without):
+            try:
+                status = os.stat(os.path.join(folder, path))
+            except OSError:
+                return False
+            if max(status.st_mtime_ns, status.st_ctime_ns) > imported_ns:
+                return False
+    return True
+
+
+_read_folders: list[tuple[str, tuple[str, ...]]] = []
+
+
+def _counted_paths(folder: str, without: tuple[str, ...]) -> Iterator[str]:
+    return (path for path in _source_paths(folder) if path.split("/")[0].removesuffix(".py") not in without)
 
 
 def _source_paths(folder: str, prefix: str = "") -> Iterator[str]:
@@ -62,5 +85,7 @@ def _installed_digest(package: str) -> str:
         built: str = import_module(f"{package}._build_id").DIGEST
     except ModuleNotFoundError:
         (folder,) = import_module(package).__path__
-        return sources_digest(folder, CORE_SOURCES if package == "quernel" else ())
+        without = UNCOUNTED_SOURCES if package == "quernel" else ()
+        _read_folders.append((folder, without))
+        return sources_digest(folder, without)
     return built

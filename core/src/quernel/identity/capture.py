@@ -112,7 +112,7 @@ def code_digest(code: CodeType) -> str:
 
 @final
 class _Walk(Encoder):
-    """Encodes functions and what they capture, in the order of their names; each function once, by number."""
+    """Encodes functions and what they capture, in the order of their names; each function and class once, by number."""
 
     # Lists and dicts may change without any guard noticing, so they are opaque here.
     writers: ClassVar = {kind: write for kind, write in Encoder.writers.items() if kind not in (list, dict)}
@@ -124,6 +124,7 @@ class _Walk(Encoder):
         self._numbers: dict[int, int] = {}
         self._entered: list[tuple[object, FunctionType]] = []
         self._owners: dict[int, tuple[ModuleType | type, str]] = {}
+        self._classes: dict[int, tuple[int, type]] = {}
         self._name = ""
         self._reads: dict[tuple[int, str], tuple[_Scope, str, object]] = {}
         self._absences: dict[int, tuple[_Scope, set[str]]] = {}
@@ -180,7 +181,12 @@ class _Walk(Encoder):
 
     def _class(self, value: type) -> bytes:
         self._owners.setdefault(id(value), (value, self._name))
-        return text_frame(b"C", type_name(value)) + self._fields(value)
+        named = text_frame(b"C", type_name(value))
+        known = self._classes.get(id(value))
+        if known is not None:  # A class may mention itself among its fields.
+            return named + b"#" + known[0].to_bytes(4, "little")
+        self._classes[id(value)] = (len(self._classes), value)
+        return named + self._fields(value)
 
     def _fields(self, value: type) -> bytes:
         """The fields of a class that a kernel may take as a struct, with their types."""

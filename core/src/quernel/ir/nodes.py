@@ -633,6 +633,7 @@ class Assert:
         site: number of the statement among the module's asserts and prints.
         values: scalars that the record keeps; of a bounds check the indices, then the lengths.
         message: what the user says about it.
+        texts: what each value is called; empty, or one for each value.
         array: the array whose bounds this checks; `None` for a user's own assertion.
     """
 
@@ -640,6 +641,7 @@ class Assert:
     site: int
     values: tuple[Expr, ...] = ()
     message: str = _told("")
+    texts: tuple[str, ...] = _told(())
     array: str | None = _told(None)
     loc: Location = _loc()
 

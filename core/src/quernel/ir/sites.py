@@ -23,10 +23,12 @@ from quernel.locations import Location
 __all__ = [
     "Site",
     "SiteKind",
+    "assertion_error",
     "has_diagnostics",
     "num_sites",
     "number_sites",
     "outside_error",
+    "site_of",
     "sites",
     "violation_error",
 ]
@@ -49,6 +51,7 @@ class Site:
         loc: where it stands in the user's source.
         types: types of the recorded values; of a bounds check the indices, then the lengths.
         message: what the user says about an assertion.
+        texts: what each recorded value of an assertion is called; empty, or one for each value.
         array: the array whose bounds are checked.
         format: the pieces of text round the printed values; empty for spaces between.
     """
@@ -59,6 +62,7 @@ class Site:
     message: str = ""
     array: str | None = None
     format: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
     def values(self, cells: Sequence[int]) -> tuple[bool | int | float, ...]:
         """The values in a record's raw cells."""
@@ -66,12 +70,22 @@ class Site:
 
     def text(self, cells: Sequence[int]) -> str:
         """What a print of these raw cells shows, as Python's `print` would but for the end of the line."""
-        # NumPy alone has no bf16; each of its values is one of f32.
-        types = [f32 if dtype is bf16 else dtype for dtype in self.types]
-        shown = [str(dtype(value)) for value, dtype in zip(self.values(cells), types, strict=False)]
+        shown = self._shown(cells)
         if not self.format:
             return " ".join(shown)
         return "".join(itertools.chain.from_iterable(itertools.zip_longest(self.format, shown, fillvalue="")))
+
+    def named(self, cells: Sequence[int]) -> str:
+        """The values in these raw cells by their names, as in `i = 7, n = 5`."""
+        shown = self._shown(cells)
+        if not self.texts:
+            return f"the values are {', '.join(shown)}" if shown else ""
+        return ", ".join(f"{text} = {value}" for text, value in zip(self.texts, shown, strict=False))
+
+    def _shown(self, cells: Sequence[int]) -> list[str]:
+        # NumPy alone has no bf16; each of its values is one of f32.
+        types = [f32 if dtype is bf16 else dtype for dtype in self.types]
+        return [str(dtype(value)) for value, dtype in zip(self.values(cells), types, strict=False)]
 
 
 def violation_error(module: Module, record: Record) -> OutOfBoundsError | KernelAssertionError:
@@ -83,9 +97,14 @@ def violation_error(module: Module, record: Record) -> OutOfBoundsError | Kernel
         num_axes = len(values) // 2
         index, shape = tuple(map(int, values[:num_axes])), tuple(map(int, values[num_axes:]))
         return outside_error(site.array or "the array", index, shape, site.loc, thread)
-    what = f"this assertion does not hold: {site.message}" if site.message else "this assertion does not hold"
-    known = f"; the values are {', '.join(map(str, values))}" if values else ""
-    return KernelAssertionError(f"{what} ({thread}{known})", where=site.loc)
+    return assertion_error(site, record.values, thread)
+
+
+def assertion_error(site: Site, cells: Sequence[int], thread: str = "") -> KernelAssertionError:
+    """The error of an assertion that does not hold for the values in these raw cells; `thread` says for whom."""
+    known = "; ".join(part for part in (site.message, site.named(cells)) if part)
+    what = f"this assertion does not hold: {known}" if known else "this assertion does not hold"
+    return KernelAssertionError(f"{what} ({thread})" if thread else what, where=site.loc)
 
 
 def outside_error(
@@ -106,7 +125,7 @@ def _tuple_text(index: tuple[int, ...]) -> str:
 
 def sites(module: Module) -> tuple[Site, ...]:
     """Every assert and print of a module, in the order in which `number_sites` counts them."""
-    return tuple(_site(stmt) for stmt in _reporting(module))
+    return tuple(site_of(stmt) for stmt in _reporting(module))
 
 
 def num_sites(module: Module) -> int:
@@ -143,11 +162,12 @@ def _reporting(module: Module) -> Iterator[Assert | Print]:
                 yield stmt
 
 
-def _site(stmt: Assert | Print) -> Site:
+def site_of(stmt: Assert | Print) -> Site:
+    """What one assert or print reports."""
     types = tuple(value.type for value in stmt.values if isinstance(value.type, DType))
     match stmt:
         case Assert(array=None):
-            return Site(SiteKind.ASSERT, stmt.loc, types, message=stmt.message)
+            return Site(SiteKind.ASSERT, stmt.loc, types, message=stmt.message, texts=stmt.texts)
         case Assert():
             return Site(SiteKind.BOUNDS, stmt.loc, types, array=stmt.array)
         case Print():

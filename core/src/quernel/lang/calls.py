@@ -274,9 +274,16 @@ def _refusal(lowering: FunctionLowering, node: ast.Call, function: object) -> Ex
         return lowering.refuse.type(
             node, f"`{name}` works on whole NumPy arrays", f"use the scalar function: `{_scalar_function(name)}`"
         )
-    return lowering.refuse.type(
-        node, f"`{name}` cannot be called in a kernel", "use `math.…`, the functions of quernel, or a @qn.func"
-    )
+    fix = "use `math.…`, the functions of quernel, or a @qn.func"
+    if getattr(function, "__module__", None) == "math":
+        fix = "write a @qn.func of those of `math` that kernels have: " + ", ".join(
+            sorted(
+                str(getattr(known, "__name__", ""))
+                for known in FUNCTIONS
+                if getattr(known, "__module__", None) == "math"
+            )
+        )
+    return lowering.refuse.type(node, f"`{name}` cannot be called in a kernel", fix)
 
 
 def _scalar_function(name: str) -> str:

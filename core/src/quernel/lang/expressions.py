@@ -349,7 +349,7 @@ def _comparison(lowering: FunctionLowering, node: ast.Compare) -> Scalar:
             )
     if len(node.ops) == 1:
         left, right = evaluate_operands(lowering, operands)
-        return _compared(lowering, node, type(node.ops[0]), left, right)
+        return compared(lowering, node, type(node.ops[0]), left, right)
     held: list[Value] = [evaluate(lowering, operands[0])]
 
     def link(index: int) -> Thunk:
@@ -362,14 +362,15 @@ def _comparison(lowering: FunctionLowering, node: ast.Compare) -> Scalar:
             if isinstance(right, Scalar) and index + 1 < len(node.ops):
                 right = lowering.leaf(right, right_node)
             held[0] = right
-            return _compared(lowering, node, type(node.ops[index]), values[0], right)
+            return compared(lowering, node, type(node.ops[index]), values[0], right)
 
         return compare_next
 
     return short_circuit(lowering, node, True, [link(index) for index in range(len(node.ops))])
 
 
-def _compared(lowering: FunctionLowering, node: ast.Compare, op: type[ast.cmpop], left: Value, right: Value) -> Scalar:
+def compared(lowering: FunctionLowering, node: ast.Compare, op: type[ast.cmpop], left: Value, right: Value) -> Scalar:
+    """One comparison of the chain `node`, of operands that are evaluated already."""
     if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
         return _compared_objects(lowering, node, op, left, right)
     if isinstance(left, TupleValue) and isinstance(right, TupleValue):

@@ -85,7 +85,7 @@ def binary(lowering: FunctionLowering, op: type[ast.operator], left: Scalar, rig
         raise lowering.refuse.type(
             node,
             f"a constant integer of more than {MAX_BITS} bits",
-            "use a smaller one, or floats: `2.0 ** 5000` is inf, as no type holds it",
+            "use smaller powers and shifts",
         ) from None
     if folded is not None:
         return folded

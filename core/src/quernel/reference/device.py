@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, Final
-
-import numpy as np
 
 from quernel.compiler.artifacts import ArtifactHeader, SlotKind
 from quernel.dtypes import ArrayType
-from quernel.errors import DeviceError
 from quernel.geometry import Geometry
 from quernel.reference.compiler import ReferenceCompiler
 from quernel.reference.target import ReferenceTarget
@@ -17,18 +13,16 @@ from quernel.reference.threads import run_threads
 from quernel.reference.types import Loaded
 from quernel.reference.values import read_value
 from quernel.reference.views import view_at
-from quernel.runtime.operations import DeviceInfo, DeviceOperations, Memory
+from quernel.runtime.host_memory import HostMemoryOperations
+from quernel.runtime.operations import DeviceInfo
 
 __all__ = ["ReferenceDevice"]
 
-_ALIGNMENT: Final = 64
 _CELL_BYTES: Final = 8
 
 
-class ReferenceDevice(DeviceOperations[Loaded]):
+class ReferenceDevice(HostMemoryOperations[Loaded]):
     """Runs each launch to its end on the thread that makes it. Any thread, also several at once."""
-
-    host_accessible = True
 
     def __init__(self, info: DeviceInfo, compiler: ReferenceCompiler) -> None:
         self.info = info
@@ -38,49 +32,6 @@ class ReferenceDevice(DeviceOperations[Loaded]):
     def target(self) -> ReferenceTarget:
         """The half that stays with this device."""
         return self._target
-
-    def allocate(self, nbytes: int) -> Memory:
-        """Host memory, aligned to 64 bytes.
-
-        Raises:
-            DeviceError: there is not enough.
-        """
-        if nbytes == 0:
-            return Memory(0, 0)
-        try:
-            buffer = np.empty(nbytes + _ALIGNMENT, np.uint8)
-        except MemoryError:
-            raise DeviceError(
-                f"there is no host memory for {nbytes} bytes", fix="free arrays, or use smaller ones"
-            ) from None
-        start = -buffer.ctypes.data % _ALIGNMENT
-        held = buffer[start : start + nbytes]
-        return Memory(held.ctypes.data, nbytes, held)
-
-    def free(self, memory: Memory) -> None:
-        """Gives the memory back."""
-        memory.handle = None
-
-    def copy_from_host(self, target: Memory, offset_bytes: int, source: np.ndarray[Any, Any], stream: Any) -> None:
-        """Copies `source` (C-contiguous) to the memory."""
-        if source.nbytes:
-            ctypes.memmove(target.address + offset_bytes, source.ctypes.data, source.nbytes)
-
-    def copy_to_host(self, target: np.ndarray[Any, Any], source: Memory, offset_bytes: int, stream: Any) -> None:
-        """Copies from the memory into `target` (C-contiguous)."""
-        if target.nbytes:
-            ctypes.memmove(target.ctypes.data, source.address + offset_bytes, target.nbytes)
-
-    def copy(
-        self, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int, stream: Any
-    ) -> None:
-        """Copies within host memory; the ranges may overlap."""
-        if nbytes:
-            ctypes.memmove(target.address + target_offset, source.address + source_offset, nbytes)
-
-    def host_view(self, memory: Memory) -> memoryview | None:
-        """The memory's bytes."""
-        return memoryview(memory.handle if memory.handle is not None else bytearray())
 
     def launch(self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, arguments: bytes, stream: Any) -> None:
         """Runs every thread in order and returns when the last has ended.

@@ -32,7 +32,7 @@ from quernel.ir.nodes import (
     Store,
     Subgroup,
 )
-from quernel.ir.sites import Site, SiteKind
+from quernel.ir.sites import site_of
 from quernel.locations import Location
 from quernel.reference.expressions import THREAD, ExpressionLowering
 from quernel.reference.positions import Builder, Positions
@@ -230,19 +230,18 @@ class _FunctionLowering:
         self._body.append(at.put(ast.Assign([target], value)))
 
     def _assert(self, at: Builder, checked: Assert) -> None:
-        where = at.name(site_name(self._constants.site(checked.loc)))
+        values = at.tuple(*[self._expressions.lower(value) for value in checked.values])
         if checked.array is None:
-            failure = at.call(".failed", where, at.constant(checked.message))
+            failure = at.call(".failed", at.name(self._constants.object(site_of(checked))), values)
         else:
-            values = at.tuple(*[self._expressions.lower(value) for value in checked.values])
+            where = at.name(site_name(self._constants.site(checked.loc)))
             failure = at.call(".outside", where, at.constant(checked.array), values)
         fails = at.put(ast.UnaryOp(ast.Not(), self._expressions.lower(checked.condition)))
         self._body.append(at.branch(fails, [at.put(ast.Raise(failure))], []))
 
     def _printed(self, printed: Print) -> str:
         """The name of what says how to show the values."""
-        types = tuple(value.type for value in printed.values if isinstance(value.type, DType))
-        return self._constants.object(Site(SiteKind.PRINT, printed.loc, types, format=printed.format))
+        return self._constants.object(site_of(printed))
 
     def _meet(self, at: Builder, operation: Subgroup) -> None:
         """Yields what the thread brings; what it gets is sent back."""

@@ -10,8 +10,6 @@ from quernel.errors import DeviceError
 from quernel.runtime.operations import Backend, DeviceInfo, Health
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from quernel.reference.compiler import ReferenceCompiler
     from quernel.reference.device import ReferenceDevice
 
@@ -62,10 +60,6 @@ class ReferenceBackend(Backend):
     def health(self) -> Health:
         """The version of Python; there is nothing that can be missing."""
         return Health(versions=(("Python", _python_version()),))
-
-    def known_gaps(self) -> Mapping[str, str]:
-        """What checked launches do not check here."""
-        return {"test_checked::test_a_broken_promise_of_uniformity_*": "checked launches do not verify qn.uniform"}
 
 
 def quernel_backend() -> Backend:

@@ -15,8 +15,9 @@ from quernel.errors import KernelAssertionError, OutOfBoundsError
 from quernel.ir.nodes import AtomicOp, BinaryOp, MathFunction, SubgroupOp, UnaryOp
 from quernel.ir.rounding import round_float
 from quernel.ir.semantics import Value, binary, bitcast, cast, fma, math_function, trip_count, unary
-from quernel.ir.sites import Site, outside_error
+from quernel.ir.sites import Site, assertion_error, outside_error
 from quernel.locations import Location
+from quernel.reference.prints import cells_of
 from quernel.reference.subgroups import Meeting
 from quernel.reference.threads import BLOCK_MEMORY, PRINTER, Thread, global_id_of
 from quernel.reference.views import ElementView, allocated_view
@@ -148,9 +149,8 @@ def _print(thread: Thread, site: Site, values: tuple[Value, ...]) -> None:
     thread[PRINTER].print(global_id_of(thread), site, values)
 
 
-def _failed(where: Location, message: str) -> KernelAssertionError:
-    what = "this assertion does not hold"
-    return KernelAssertionError(f"{what}: {message}" if message else what, where=where)
+def _failed(site: Site, values: tuple[Value, ...]) -> KernelAssertionError:
+    return assertion_error(site, cells_of(site, values))
 
 
 def _outside(where: Location, array: str, values: tuple[int, ...]) -> OutOfBoundsError:

@@ -9,7 +9,7 @@ from typing import Any, Final, final
 from quernel.dtypes import DType
 from quernel.ir.sites import Site
 
-__all__ = ["Printer"]
+__all__ = ["Printer", "cells_of"]
 
 _ALL_BITS: Final = (1 << 64) - 1
 
@@ -28,7 +28,7 @@ class Printer:
 
     def print(self, global_id: tuple[int, ...], site: Site, values: tuple[Any, ...]) -> None:
         """Shows what a thread prints, or keeps it."""
-        text = site.text([_cell(value, dtype) for value, dtype in zip(values, site.types, strict=True)])
+        text = site.text(cells_of(site, values))
         if self._is_in_order:
             sys.stdout.write(f"{text}\n")
         else:
@@ -42,8 +42,12 @@ class Printer:
         self._held.clear()
 
 
+def cells_of(site: Site, values: tuple[Any, ...]) -> list[int]:
+    """The values as a record of a launch holds them."""
+    return [_cell(value, dtype) for value, dtype in zip(values, site.types, strict=True)]
+
+
 def _cell(value: Any, dtype: DType) -> int:
-    """A value as a record of a launch holds it."""
     if dtype.is_float:
         return int.from_bytes(struct.pack("<d", value), "little")
     return int(value) & _ALL_BITS

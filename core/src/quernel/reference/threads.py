@@ -72,7 +72,7 @@ def run_threads(
     """
     printer = Printer(is_in_order=not waits)
     try:
-        for block_id in itertools.product(*map(range, geometry.grid)):
+        for block_id in _ids(geometry.grid):
             threads = _threads_of_block(geometry, block_id, printer, subgroup_size)
             if waits:
                 _Block(kernel, list(threads), arguments, sites, geometry.ndim).run()
@@ -82,6 +82,16 @@ def run_threads(
                     kernel(thread, *arguments)
     finally:
         printer.close()
+
+
+def _ids(counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Every index of a grid, the last axis fastest; `itertools.product` would hold each axis in memory first."""
+    if not counts:
+        yield ()
+        return
+    for index in range(counts[0]):
+        for rest in _ids(counts[1:]):
+            yield (index, *rest)
 
 
 def _threads_of_block(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 import sys
+from enum import Enum
 from functools import lru_cache
 from types import NoneType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from quernel.dtypes import (
     i64,
 )
 from quernel.errors import KernelTypeError
+from quernel.identity.encoding import Encoder
 from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.parameters import Spec
 from quernel.runtime.scalars import checked_float, checked_integer, convert_scalar, shown
@@ -174,7 +177,9 @@ def _inferred(name: str, value: Any) -> ScalarType:
         return ScalarType(f64, weak=True)
     fix = "pass numbers, NumPy arrays or device arrays"
     if isinstance(value, list | tuple):
-        fix = "pass np.asarray(value), or annotate the parameter as qn.Const for a tuple that is fixed when compiled"
+        fix = f"make it an array first: {name} = np.asarray({name})"
+    if isinstance(value, tuple):
+        fix += f"; or annotate {name}: qn.Const[tuple], for a tuple that is fixed when the kernel is compiled"
     raise KernelTypeError(f"parameter {name!r} got {shown(value)}, which no kernel takes", fix=fix)
 
 
@@ -196,12 +201,19 @@ def constant_value(spec: Spec, value: Any) -> Any:
     """The value of a `Const` parameter, converted by the type in its annotation if it has one.
 
     Raises:
-        KernelTypeError: it does not fit, or is an array.
+        KernelTypeError: it does not fit, is an array, or may change.
     """
     if isinstance(value, np.ndarray | DeviceArray | list | dict):
         raise KernelTypeError(
             f"Const parameter {spec.name!r} got {shown(value)}", fix="take it as an ordinary parameter, or pass a tuple"
         )
+    try:
+        hash(value)
+    except TypeError:
+        raise KernelTypeError(
+            f"Const parameter {spec.name!r} got {shown(value)}, which may change after it was compiled in",
+            fix="pass numbers, or tuples of them",
+        ) from None
     declared = spec.declared
     wanted = declared.type if isinstance(declared, ConstAnnotation) else None
     if wanted is None:
@@ -221,16 +233,58 @@ def constant_value(spec: Spec, value: Any) -> Any:
 
 
 def constant_key(value: Any) -> object:
-    """What tells compile-time values apart in a launcher's table: type and value, floats by their bits."""
+    """What tells compile-time values apart in a launcher's table, as finely as a kernel's id does. On the launch path.
+
+    It is type and content, floats by their bits; objects of other kinds are told apart by who they are.
+    """
     cls = type(value)
+    if cls is int or cls is str or cls is bool or value is None:
+        return (cls, value)
     if cls is tuple:
         return (cls, *map(constant_key, value))
     if cls is float:
-        return (cls, value.hex())
-    if isinstance(value, np.generic):
-        return (cls, value.tobytes())
-    try:
-        hash(value)
-    except TypeError:
-        return (cls, id(value))
-    return (cls, value)
+        return (cls, _bits(value))
+    if isinstance(value, _WITH_CONTENT):
+        try:
+            return (cls, _ContentEncoder().body(value))
+        except _NoContentError:
+            pass
+    return _Same(value)
+
+
+_bits = struct.Struct("<d").pack
+_WITH_CONTENT = (np.generic, int, float, complex, str, bytes, tuple, frozenset)
+
+
+class _NoContentError(Exception):
+    """There is something inside that no bytes stand for."""
+
+
+class _ContentEncoder(Encoder):
+    """Encodes numbers, texts and what is made of them, subclasses included; two equal results mean equal content."""
+
+    def other(self, value: object) -> bytes:
+        """A subclass of a builtin type, by its own name and the builtin's content."""
+        if not isinstance(value, _WITH_CONTENT) or isinstance(value, Enum):
+            raise _NoContentError
+        return super().other(value)
+
+    def opaque(self, value: object) -> bytes:
+        """Nothing that could tell two such values apart."""
+        raise _NoContentError
+
+
+@final
+class _Same:
+    """Stands for one object and keeps it alive, so that no other one gets its address."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value

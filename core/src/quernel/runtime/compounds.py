@@ -17,7 +17,7 @@ from quernel.dtypes import ArrayType, ScalarType, StructType, VectorType
 from quernel.errors import KernelTypeError
 from quernel.runtime.parameters import MISSING, Spec, declared_type
 from quernel.runtime.scalars import shown
-from quernel.structs import fields_of, is_struct_class, value_type_of
+from quernel.structs import check_finite, fields_of, is_struct_class, value_type_of
 
 if TYPE_CHECKING:
     from quernel.runtime.parameters import Declared
@@ -95,6 +95,7 @@ def _field_specs(name: str, known: Any) -> tuple[tuple[str, Spec], ...]:
     if isinstance(known, StructType):
         declared = [(field.name, field.type) for field in known.fields]
     else:
+        check_finite(known)
         declared = fields_of(known)
     return tuple((field, Spec(f"{name}.{field}", declared_type(f"{name}.{field}", kind))) for field, kind in declared)
 

@@ -6,6 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -324,7 +325,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    lengths = tuple(int(length) for length in shape) if isinstance(shape, tuple | list) else (int(shape),)  # type: ignore[arg-type]
+    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    try:
+        lengths = tuple(index(length) for length in given)
+    except TypeError:
+        wrong = next(length for length in given if not hasattr(length, "__index__"))
+        raise LaunchError(
+            f"shape {shape!r} is a {type(wrong).__name__}"
+            if wrong is shape
+            else f"shape {shape!r} has a part that is a {type(wrong).__name__}",
+            fix="give integers",
+        ) from None
     if any(length < 0 for length in lengths):
         raise LaunchError(f"shape {lengths} has a negative length", fix="give lengths of at least 0")
     return lengths

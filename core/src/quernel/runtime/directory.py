@@ -75,6 +75,8 @@ class DeviceDirectory:
             PluginError, DeviceError: the backend asked for by name is broken or has no devices to show.
         """
         if backend is not None:
+            if not isinstance(backend, str):
+                raise DeviceError(f"{backend!r} names no backend", fix='use its name, such as qn.devices("cpu")')
             return self._devices_of(backend.lower())
         found: list[DeviceInfo] = []
         for name in self._source.names():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, Final, TypeVar, final
 
@@ -137,8 +137,11 @@ class Parameters:
         code = function.__code__
         where = Location(code.co_filename, code.co_firstlineno)
         if code.co_flags & (_VARARGS | _VARKEYWORDS):
+            name = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
             raise KernelSyntaxError(
-                f"kernel {function.__name__!r} takes *args or **kwargs", where=where, fix="name every parameter"
+                f"kernel {function.__name__!r} takes *args or **kwargs",
+                where=_place_of(function, name),
+                fix="name every parameter",
             )
         self.function_name = function.__name__
         self.num_positional_only = code.co_posonlyargcount
@@ -189,18 +192,20 @@ class Parameters:
         return self._specs
 
     def _try(self) -> None:
+        name = ""
+        specs = []
         try:
-            annotations = _annotations(self._function, self._scope)
+            read = _annotations(self._function, self._scope)
+            for name, default in zip(self.names, self._defaults, strict=True):
+                annotation = read(name)
+                declared = None if annotation is MISSING else declared_type(name, annotation)
+                specs.append(Spec(name, declared, default))
         except NameError as error:
             self._unresolved = error
             return
-        try:
-            self._specs = tuple(
-                Spec(name, declared_type(name, annotations[name]) if name in annotations else None, default)
-                for name, default in zip(self.names, self._defaults, strict=True)
-            )
         except KernelTypeError as error:
-            raise KernelTypeError(error.what, where=self._where, fix=error.fix) from None
+            raise KernelTypeError(error.what, where=_place_of(self._function, name), fix=error.fix) from None
+        self._specs = tuple(specs)
         self._unresolved = None
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -259,12 +264,14 @@ def _defaults(function: FunctionType, names: tuple[str, ...]) -> tuple[object, .
     return (*positional, *(keywords.get(name, MISSING) for name in names[code.co_argcount :]))
 
 
-def _annotations(function: FunctionType, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """The function's annotations, those that are strings evaluated. `NameError`: a name is not there yet."""
-    found = dict(function.__annotations__)
-    found.pop("return", None)
+def _annotations(function: FunctionType, scope: Mapping[str, Any]) -> Callable[[str], Any]:
+    """Reads the annotation of a parameter by name, one that is a string evaluated; `MISSING` where there is none.
+
+    Reading raises `NameError` where a name is not there yet, and `KernelTypeError` for a string that says nothing.
+    """
+    found = function.__annotations__
     if not any(isinstance(annotation, str) for annotation in found.values()):
-        return found
+        return lambda name: found.get(name, MISSING)
     cells = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -273,11 +280,38 @@ def _annotations(function: FunctionType, scope: Mapping[str, Any]) -> dict[str, 
             continue
     variables = {variable.__name__: variable for variable in getattr(function, "__type_params__", ())}
     names = {**vars(builtins), **function.__globals__, **scope, **cells, **variables}
-    for name, annotation in found.items():
-        while isinstance(annotation, str):  # twice where a string is written under `from __future__ import annotations`
-            annotation = eval(annotation, names)
-        found[name] = annotation
-    return found
+
+    def read(name: str) -> Any:
+        annotation = text = found.get(name, MISSING)
+        try:
+            while isinstance(annotation, str):  # twice for a string under `from __future__ import annotations`
+                annotation = eval(annotation, names)
+        except (NameError, KernelTypeError):
+            raise
+        except Exception as error:
+            raise KernelTypeError(
+                f"the annotation {text!r} of parameter {name!r} cannot be evaluated: {type(error).__name__}: {error}",
+                fix=_ALLOWED,
+            ) from None
+        return annotation
+
+    return read
+
+
+def _place_of(function: FunctionType, name: str) -> Location:
+    """Where a parameter is written, or where its function begins if the source cannot be read."""
+    import ast
+
+    from quernel.errors import QuernelError
+    from quernel.lang.source import read_source
+
+    code = function.__code__
+    try:
+        source = read_source(function)
+    except QuernelError:
+        return Location(code.co_filename, code.co_firstlineno)
+    arguments = (node for node in ast.walk(source.definition.args) if isinstance(node, ast.arg))
+    return next(source.location(node) for node in arguments if node.arg == name)
 
 
 def _names_in(function: FunctionType) -> set[str]:
@@ -288,5 +322,8 @@ def _names_in(function: FunctionType) -> set[str]:
     names: set[str] = set()
     for annotation in annotations.values():
         if isinstance(annotation, str):
-            names.update(compile(annotation, "<annotation>", "eval").co_names)
+            try:
+                names.update(compile(annotation, "<annotation>", "eval").co_names)
+            except (SyntaxError, ValueError):  # said when it is read
+                continue
     return names

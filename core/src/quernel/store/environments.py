@@ -31,7 +31,10 @@ class Environment:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        named = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+        if not isinstance(named, str) or "\0" in named:
+            raise StoreError(f"{path!r} names no folder", fix="give the path of a folder as text or as a pathlib.Path")
+        self.path = os.path.abspath(os.path.expanduser(named))
         self.store_path = os.path.join(self.path, "store")
         self.records_path = os.path.join(self.path, "records")
         self.locks_path = os.path.join(self.path, "locks")
@@ -65,15 +68,18 @@ class Environment:
         with self._lock:
             self._callbacks.append(callback)
 
-    def say_unusable(self, error: StoreError) -> None:
-        """Warns, once in the life of this object, that nothing is kept; later failures go to the debug log."""
+    def say_unusable(self, error: StoreError, *, what: str = "compiled kernels") -> None:
+        """Warns, once in the life of this object, that nothing is kept; later failures go to the debug log.
+
+        So do those after it is closed: a process that ends keeps nothing of its last launches, and works.
+        """
         import logging
 
         with self._lock:
-            first, self._said_unusable = not self._said_unusable, True
+            first, self._said_unusable = not self._said_unusable and not self.is_closed, True
         log = logging.getLogger(__name__)
         if first:
-            log.warning("compiled kernels are not kept in %s: %s", self.path, error)
+            log.warning("%s are not kept in %s: %s", what, self.path, error)
         else:
             log.debug("not kept in %s: %s", self.path, error)
 

@@ -77,7 +77,8 @@ class RecordLog:
             except (OSError, StoreError) as error:
                 self._is_stopped = True
                 self._environment.say_unusable(
-                    error if isinstance(error, StoreError) else translated("cannot write records", error)
+                    error if isinstance(error, StoreError) else translated("cannot write records", error),
+                    what="records of compilations",
                 )
                 return False
         return True

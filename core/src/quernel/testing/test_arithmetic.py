@@ -440,3 +440,21 @@ def test_fma_is_fused_always(quernel_device: Any, dtype: Any, contract: bool) ->
     explicit_fma.options(contract=contract).over(400, device=quernel_device)(a, b, c, out)
     rows = list(zip(a.tolist(), b.tolist(), c.tolist(), strict=True))
     assert_equal(out, [exact.fused(x, y, z, dtype) for x, y, z in rows], rows)
+
+
+@qn.kernel
+def remainders_with_nan(small, out):
+    i = qn.global_id()
+    given = qn.f32(small[i])
+    out[i, 0] = given % qn.f32(math.nan)
+    out[i, 1] = qn.f32(math.nan) % 3
+    out[i, 2] = math.fmod(given, qn.f32(math.nan))
+    out[i, 3] = math.fmod(qn.f32(math.nan), 2.0)
+    out[i, 4] = given // qn.f32(math.nan)
+    out[i, 5] = qn.f64(small[i]) % math.nan
+
+
+def test_a_remainder_with_nan_is_nan_even_where_the_other_side_is_surely_finite(quernel_device: Any) -> None:
+    out = np.zeros((3, 6))
+    remainders_with_nan.over(3, device=quernel_device)(np.array([2, 0, -7], np.int8), out)
+    assert np.isnan(out).all(), out

@@ -86,6 +86,118 @@ def test_a_broken_promise_of_uniformity_raises_in_a_checked_launch(quernel_devic
         kernel.options(device=quernel_device)[1, 4](np.array([1.0, 0, 1, 1]), out)
 
 
+PROMISES: dict[str, tuple[str, list[float], list[float]]] = {
+    "in a loop": (
+        "for k in range(3):\n    if qn.uniform(a[i] + k * qn.local_id()) > 2:\n        qn.barrier()\n    out[i] = k",
+        [],
+        [1.0] * 4,
+    ),
+    "of a loop": (
+        "for k in range(qn.i64(qn.uniform(a[i]))):\n    qn.barrier()\n    out[i] = 1",
+        [2.0] * 4,
+        [2, 2, 3, 2],
+    ),
+    "of a while": (
+        "n = a[i]\nwhile qn.uniform(n) > 0:\n    n -= 1\n    qn.barrier()\nout[i] = 1",
+        [3.0] * 4,
+        [3.0, 3.0, 3.0, 2.0],
+    ),
+    "behind a uniform condition": (
+        "b = qn.block_id()\nif b == 0 and qn.uniform(a[i]) > 1:\n    qn.barrier()\nout[i] = 1",
+        [5.0] * 4,
+        [5.0, 0.0, 5.0, 5.0],
+    ),
+    "of a promise": (
+        "if qn.uniform(qn.uniform(a[i]) + a[0]) > 1:\n    qn.barrier()\nout[i] = 1",
+        [5.0] * 4,
+        [5, 5, 5, 4],
+    ),
+    "without a barrier": ("out[i] = qn.uniform(a[i])", [1.0] * 4, [1, 1, 1, 2]),
+    "of no number": ("out[i] = 0 if qn.uniform(a[i]) > 0 else 1", [float("nan")] * 4, [float("nan"), 0, 0, 0]),
+}
+
+
+@checked
+@pytest.mark.parametrize("name", PROMISES)
+def test_a_promise_is_compared_wherever_a_whole_block_makes_it(quernel_device: Any, name: str) -> None:
+    body, kept, broken = PROMISES[name]
+    kernel = written(body, checked=True).options(device=quernel_device)
+    if kept:
+        out = np.full(4, -1.0)
+        kernel[1, 4](np.array(kept), out)
+        assert -1 not in out.tolist()
+    with pytest.raises(KernelAssertionError, match=r"qn\.uniform\(…\) differs between threads; here = ") as caught:
+        kernel[1, 4](np.array(broken, np.float64), np.zeros(4))
+    assert "qn.uniform" in (body.splitlines()[caught.value.where.line - 4])
+
+
+@checked
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if i > 0:\n    out[i] = qn.uniform(a[i])",
+        "out[i] = qn.uniform(a[i]) if i > 0 else 0",
+        "if i == 0:\n    return\nout[i] = qn.uniform(a[i])",
+        "c = qn.block_id() == 1\nif c and qn.uniform(a[i]) > 0:\n    qn.barrier()",
+    ],
+)
+def test_a_promise_that_a_part_of_the_block_makes_stops_nobody(quernel_device: Any, body: str) -> None:
+    written(body, checked=True).options(device=quernel_device)[1, 4](np.arange(4.0), np.zeros(4))
+
+
+@pytest.mark.quernel_needs("checked", "subgroups")
+def test_a_promise_that_one_subgroup_makes_is_compared_within_it(quernel_device: Any) -> None:
+    body = "if qn.subgroup.id() == 0:\n    if qn.uniform(a[i]) > 1:\n        out[i] = qn.subgroup.sum(1)"
+    kernel = written(body, checked=True).options(device=quernel_device)
+    size = quernel_device.target_info.capabilities.subgroup_size
+    a, out = np.full(2 * size, 2.0), np.zeros(2 * size)
+    a[size:] = np.arange(size)
+    kernel[1, 2 * size](a, out)
+    assert out.tolist() == [size] * size + [0] * size
+    if size > 1:
+        a[1] = 3
+        with pytest.raises(KernelAssertionError, match=r"here = 3\.0, in the first thread = 2\.0"):
+            kernel[1, 2 * size](a, out)
+
+
+@checked
+def test_a_promise_of_a_kernel_over_an_extent_stops_nobody(quernel_device: Any) -> None:
+    out = np.zeros(4)
+    written("out[i] = qn.uniform(a[i])", checked=True).over(4, device=quernel_device)(np.arange(4.0), out)
+    assert out.tolist() == [0, 1, 2, 3]
+
+
+@checked
+@pytest.mark.parametrize(
+    ("test", "shown"),
+    [
+        ("i < n", "i = 2, n = 2"),
+        ("a[i] != 4 and a[i] < n", "a[i] = 7, n = 2"),
+        ("0 <= a[i] + 1 < 8", "a[i] + 1 = 8"),
+        ("a[i] - 7", ""),
+        ("i < 1 or i > 2 or a[i] < 0", ""),
+        ("half(a[i]) <= 3", "half(a[i]) = 3.5"),
+    ],
+)
+def test_an_assertion_shows_the_values_that_it_compares(quernel_device: Any, test: str, shown: str) -> None:
+    kernel = kernel_of(
+        f"@qn.func\ndef half(x):\n    return x / 2\n\n"
+        f"@qn.kernel(checked=True)\ndef k(a, n: int):\n    i = qn.global_id() + 2\n    assert {test}, 'no'\n"
+    )
+    told = f": no; {shown} (in thread 0)" if shown else ": no (in thread 0)"
+    with pytest.raises(KernelAssertionError, match="does not hold") as caught:
+        kernel.over(1, device=quernel_device)(np.array([4, 4, 7]), 2)
+    assert told in caught.value.what
+
+
+@checked
+def test_what_an_assertion_compares_is_evaluated_once(quernel_device: Any) -> None:
+    kernel = written("assert 0 <= qn.atomic.add(out, 0, 1) < 4\nassert qn.atomic.add(out, 1, 1) < 4", checked=True)
+    out = np.zeros(2, np.int32)
+    kernel.over(4, device=quernel_device)(np.zeros(4), out)
+    assert out.tolist() == [4, 4]
+
+
 def test_prints_are_shown_when_the_launch_is_over(quernel_device: Any, capsys: pytest.CaptureFixture[str]) -> None:
     kernel = written('if i == 2:\n    print("value", a[i], i, a[i] > 1, sep="|")\nout[i] = 1')
     out = np.zeros(4)

@@ -331,8 +331,10 @@ done:
 """
 
 
+# Not as a builtin: of a dividend that is never infinite and a divisor that is never zero, LLVM takes the remainder to
+# be no NaN, and forgets that either may be one.
 _DIVMOD_START = """  %no.divisor = fcmp oeq {llvm} %right, 0x0000000000000000
-  %remainder = call {llvm} {fmod}({llvm} %left, {llvm} %right)
+  %remainder = call {llvm} {fmod}({llvm} %left, {llvm} %right) nobuiltin
   %is.exact = fcmp oeq {llvm} %remainder, 0x0000000000000000
   %divisor.negative = fcmp olt {llvm} %right, 0x0000000000000000
   %remainder.negative = fcmp olt {llvm} %remainder, 0x0000000000000000

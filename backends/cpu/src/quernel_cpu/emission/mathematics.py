@@ -82,7 +82,9 @@ def emit_math(
             name = _C_NAMES.get(function, function.value) + ("" if llvm == "double" else "f")
             symbol = unit.pure_function(llvm, name, len(values))
             operands = ", ".join(f"{llvm} {value}" for value in values)
-            result = code.value(f"call {llvm} {symbol}({operands})")
+            # LLVM takes the remainder of a finite value by one that is not zero to be no NaN, and forgets NaN operands.
+            suffix = " nobuiltin" if function is MathFunction.FMOD else ""
+            result = code.value(f"call {llvm} {symbol}({operands}){suffix}")
         case _:
             assert_never(function)
     return rounded(unit, code, operand, result)

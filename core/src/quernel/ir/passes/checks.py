@@ -1,4 +1,4 @@
-"""Checks of a checked kernel: every index against its array, every assertion, explicit in the IR.
+"""Checks of a checked kernel: every index against its array, every assertion and promise, explicit in the IR.
 
 An access whose index is out of bounds does not happen: the thread records the violation and does nothing more. Loads
 are taken into locals before their statement, in the order of their evaluation and under the same control, so that each
@@ -63,6 +63,7 @@ from quernel.ir.nodes import (
     VecMake,
 )
 from quernel.ir.passes.inline import inline
+from quernel.ir.passes.promises import verify_promises
 from quernel.ir.uniformity import Level, Uniformity, analyse_uniformity
 from quernel.ir.walk import (
     Body,
@@ -92,7 +93,7 @@ def insert_checks(module: Module) -> Module:
         return map_bodies(module, lambda body: map_statements(body, _without_assertion))
     if module.kernel.guarded:
         return module
-    module = inline(module, frozenset(function.name for function in module.functions))
+    module = verify_promises(inline(module, frozenset(function.name for function in module.functions)))
     checker = _Checker(module)
     body = checker.kernel_body()
     kernel = attrs.evolve(module.kernel, locals=(*module.kernel.locals, *checker.names.locals), body=body, guarded=True)

@@ -216,7 +216,8 @@ class ExpressionWriter:
 
     def _function(self, dtype: Any, scope: Scope, depth: int) -> str:
         if self.pick(0, 1, 2) == 0:  # The sign comes from an integer, as that of a NaN is not promised.
-            return f"math.copysign({self.of(dtype, scope, depth)}, {self.of(self.pick(*SMALL, *WIDE), scope, depth)})"
+            sign = self.of(self.pick(*SMALL, *WIDE), scope, depth)
+            return f"math.copysign({self.of(dtype, scope, depth)}, qn.{dtype.name}({sign}))"
         name = self.pick("math.sqrt", "qn.floor", "qn.ceil", "qn.trunc", "qn.rint")
         return f"{name}({self.of(dtype, scope, depth)})"
 

@@ -1,0 +1,74 @@
+"""The memory operations of a device whose memory is the host's: plain NumPy, all of it done on return."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from quernel.errors import DeviceError
+from quernel.runtime.operations import DeviceOperations, Memory
+
+__all__ = ["HostMemoryOperations"]
+
+LoadedT = TypeVar("LoadedT")
+
+_ALIGNMENT: Final = 64
+
+
+class HostMemoryOperations(DeviceOperations[LoadedT]):
+    """A device that works in host memory and launches synchronously: a backend adds its target and `launch`.
+
+    Every method may be called from any thread, also several at once.
+    """
+
+    host_accessible = True
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Host memory, aligned to 64 bytes.
+
+        Raises:
+            DeviceError: there is not enough.
+        """
+        if nbytes == 0:
+            return Memory(0, 0, np.empty(0, np.uint8))
+        try:
+            buffer = np.empty(nbytes + _ALIGNMENT, np.uint8)
+        except (MemoryError, ValueError, OverflowError):  # NumPy has one for each way of being too large
+            raise DeviceError(
+                f"there is no host memory for {nbytes} bytes", fix="free arrays, or use smaller ones"
+            ) from None
+        start = -buffer.ctypes.data % _ALIGNMENT
+        held = buffer[start : start + nbytes]
+        return Memory(held.ctypes.data, nbytes, held)
+
+    def free(self, memory: Memory) -> None:
+        """Gives the memory back; nothing runs on it any more, since launches are synchronous."""
+        memory.handle = None
+
+    def copy_from_host(self, target: Memory, offset_bytes: int, source: np.ndarray[Any, Any], stream: Any) -> None:
+        """Copies `source` (C-contiguous) to the memory."""
+        target.handle[offset_bytes : offset_bytes + source.nbytes] = _bytes_of(source)
+
+    def copy_to_host(self, target: np.ndarray[Any, Any], source: Memory, offset_bytes: int, stream: Any) -> None:
+        """Copies from the memory into `target` (C-contiguous)."""
+        _bytes_of(target)[:] = source.handle[offset_bytes : offset_bytes + target.nbytes]
+
+    def copy(
+        self, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int, stream: Any
+    ) -> None:
+        """Copies within host memory; the ranges may overlap."""
+        target.handle[target_offset : target_offset + nbytes] = source.handle[source_offset : source_offset + nbytes]
+
+    def fill(self, target: Memory, offset_bytes: int, pattern: bytes, count: int, stream: Any) -> None:
+        """Writes `count` copies of `pattern`, one after the other."""
+        part = target.handle[offset_bytes : offset_bytes + len(pattern) * count]
+        part.reshape(count, len(pattern))[:] = np.frombuffer(pattern, np.uint8)
+
+    def host_view(self, memory: Memory) -> memoryview:
+        """The memory's bytes."""
+        return memoryview(memory.handle)
+
+
+def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array.reshape(-1).view(np.uint8)
