@@ -2,7 +2,7 @@ import nox
 
 nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.default_venv_backend = "venv"
-PACKAGES = ("-e", "core[demo]", "-e", "backends/cpu")
+PACKAGES = ("-e", "core[demo]", "-e", "backends/cpu", "-e", "backends/opencl[pocl]")
 
 
 def install(session: nox.Session, *groups: str) -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
-from quernel_opencl import _toolchain
-from quernel_opencl.lowering import OPENCL_C
-from quernel_opencl.targets import device_key, target_of
 from tests.property.ir_strategies import modules
 
 from quernel.codegen.generate import generate
@@ -19,6 +16,9 @@ from quernel.geometry import LaunchForm
 from quernel.ir.nodes import Assert, Atomic, Module, Print, Stmt, Subgroup
 from quernel.ir.passes.inline import inline
 from quernel.ir.walk import Body, map_bodies, map_statements
+from quernel_opencl import _toolchain
+from quernel_opencl.lowering import OPENCL_C
+from quernel_opencl.targets import device_key, target_of
 
 
 def found_devices() -> list[_toolchain.FoundDevice]:

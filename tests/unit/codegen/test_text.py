@@ -6,7 +6,6 @@ import re
 
 import attrs
 import pytest
-from quernel_opencl.lowering import OPENCL_C
 
 from quernel.codegen.generate import GeneratedText, generate
 from quernel.codegen.pointers import Pointers
@@ -51,6 +50,7 @@ from quernel.ir.nodes import (
 )
 from quernel.locations import Location
 from quernel.options import KernelOptions
+from quernel_opencl.lowering import OPENCL_C
 
 I = ThreadIndex(kind=IndexKind.GLOBAL_ID, axis=0)
 

@@ -296,6 +296,41 @@ def test_structs_are_bytes_at_their_offsets(device: OpenclDevice) -> None:
     assert found == [(True, n / 2, n + 1, 9.5) for n in range(20)]
 
 
+PACKED = StructType(
+    "packed",
+    (
+        StructField("flag", bool_, 0),
+        StructField("weight", f64, 1),
+        StructField("small", i16, 9),
+        StructField("h", f16, 11),
+        StructField("v", VectorType(f32, 2), 13),
+        StructField("inside", PAIR, 21),
+    ),
+    37,
+    1,
+)
+
+
+def test_fields_of_packed_structs_stand_anywhere(device: OpenclDevice) -> None:
+    made = add(load("x", i16, view=("small",)), const(1, i16))
+    body = (
+        store("y", load("x", PACKED)),
+        store("y", made, view=("small",)),
+        store("y", const(7, i32), view=("inside", "count")),
+        store("y", add(load("x", f32, view=("v", 1)), const(1.0, f32)), view=("v", 1)),
+    )
+    built = Built(device, kernel((array("x", PACKED), array("y", PACKED)), body))
+    layout = struct.Struct("<?dhe2fi4xd")
+    assert layout.size == PACKED.itemsize
+    items = np.dtype((np.void, PACKED.itemsize))
+    rows = [(bool(n % 2), n / 3, -n, n / 2, n * 1.5, n * 2.5, n, n * 1.25) for n in range(20)]
+    x = np.frombuffer(b"".join(layout.pack(*row) for row in rows), items).copy()
+    y = np.zeros(20, items)
+    built.over(20, x, y)
+    found = [layout.unpack(item.tobytes()) for item in y]
+    assert found == [(*row[:2], row[2] + 1, *row[3:5], row[5] + 1, 7, row[7]) for row in rows]
+
+
 def test_device_functions_take_arrays_of_any_memory(device: OpenclDevice) -> None:
     inner = Function(
         name="first",

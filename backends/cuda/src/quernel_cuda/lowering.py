@@ -252,7 +252,7 @@ CUDA_CPP: Final = Dialect(
     function="static __device__ inline",
     spaces={RootKind.PARAM: "", RootKind.SHARED: "", RootKind.PRIVATE: ""},
     has_one_address_space=True,
-    shared="__shared__ {type} {name}[{count}]",
+    shared="__shared__ __align__(16) {type} {name}[{count}]",
     indices={
         IndexKind.LOCAL_ID: "threadIdx.{letter}",
         IndexKind.BLOCK_ID: "blockIdx.{letter}",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import threading
 from functools import cache
 from pathlib import Path
@@ -54,6 +53,8 @@ def opencl() -> Any:
         if library is None or os.environ.get(_VENDORS):
             import pyopencl
         else:
+            import tempfile
+
             with tempfile.TemporaryDirectory(prefix="quernel-icd-") as folder:
                 for number, (path, text) in enumerate(_entries(_SYSTEM_VENDORS)):
                     if _INTEL_LIBRARY not in text:

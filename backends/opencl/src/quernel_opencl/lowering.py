@@ -194,7 +194,7 @@ OPENCL_C: Final = Dialect(
     kernel="__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))\nvoid {entry}({parameters})",
     function="static",
     spaces={RootKind.PARAM: "__global", RootKind.SHARED: "__local", RootKind.PRIVATE: "__private"},
-    shared="__local {type} {name}[{count}]",
+    shared="__local {type} {name}[{count}] __attribute__((aligned(16)))",
     indices={
         IndexKind.GLOBAL_ID: "get_global_id({axis})",
         IndexKind.LOCAL_ID: "get_local_id({axis})",

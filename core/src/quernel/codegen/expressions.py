@@ -10,7 +10,7 @@ from quernel.codegen.literals import literal
 from quernel.codegen.operators import Operators
 from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.text import Binding, Code, Lines, infix, inside, primary
-from quernel.codegen.types import Types
+from quernel.codegen.types import Types, is_packed
 from quernel.dtypes import DType, StructType, ValueType, VectorType
 from quernel.ir.nodes import (
     Binary,
@@ -127,7 +127,7 @@ class Expressions:
             found = self._element(array, indices)
             return self._types.loaded(found, place.type)
         address = self._byte_address(array, place, indices)
-        code = self._types.load_at(address, place.type, array.kind)
+        code = self._types.load_at(address, place.type, array.kind, packed=_may_be_unaligned(array))
         return Code(code.text, code.binding, 1 + max((index.depth for index in indices), default=0))
 
     def store(self, place: Place, indices: tuple[Code, ...], value: Code) -> str:
@@ -136,7 +136,8 @@ class Expressions:
         if _is_plain(array, place):
             assert not isinstance(place.type, StructType)
             return f"{self._element(array, indices)} = {self._types.stored(value, place.type)};"
-        return self._types.store_at(self._byte_address(array, place, indices), value, place.type, array.kind)
+        address = self._byte_address(array, place, indices)
+        return self._types.store_at(address, value, place.type, array.kind, packed=_may_be_unaligned(array))
 
     def address(self, place: Place, indices: tuple[Code, ...]) -> str:
         """The address of a scalar, for an atomic."""
@@ -184,6 +185,16 @@ def scalar(type_: ValueType) -> DType:
 def _is_plain(array: ArrayCode, place: Place) -> bool:
     """Whether the place is a whole element that is no struct."""
     return not place.view and not isinstance(array.element, StructType)
+
+
+def _may_be_unaligned(array: ArrayCode) -> bool:
+    """Whether parts of the array's elements may stand at addresses that their types are not aligned to.
+
+    A thread's own array of structs is one of bytes, which the compiler may put anywhere.
+    """
+    if not isinstance(array.element, StructType):
+        return False
+    return array.kind is RootKind.PRIVATE or is_packed(array.element)
 
 
 def _view_offset(element: ValueType, view: tuple[str | int, ...]) -> int:

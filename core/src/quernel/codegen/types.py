@@ -11,16 +11,17 @@ from collections.abc import Callable
 from quernel.codegen.dialect import Dialect
 from quernel.codegen.helpers import Helpers
 from quernel.codegen.names import HELPER_PREFIX, Names
-from quernel.codegen.text import Binding, Code, call, infix, primary
-from quernel.dtypes import DType, StructType, ValueType, VectorType, bf16, f16, u8
+from quernel.codegen.text import Binding, Code, call, infix, primary, unary
+from quernel.dtypes import DType, StructType, ValueType, VectorType, bf16, f16, u8, u16, u32, u64
 from quernel.ir.nodes import RootKind
 
-__all__ = ["NARROW", "Types"]
+__all__ = ["NARROW", "Types", "is_packed"]
 
 NARROW = (f16, bf16)
 """Float types that are values of f32, and 16 bits in memory."""
 
 _LETTERS = "xyzw"
+_UNSIGNED = {1: u8, 2: u16, 4: u32, 8: u64}
 
 
 class Types:
@@ -132,40 +133,104 @@ class Types:
         """The type of a pointer to elements, up to and with the star."""
         return f"{self._dialect.space(kind)}{'' if is_written else 'const '}{self.memory(type_)} *"
 
-    def load_at(self, address: str, type_: ValueType, kind: RootKind) -> Code:
-        """The value at an address in bytes, which is an expression that may be written twice."""
+    def load_at(self, address: str, type_: ValueType, kind: RootKind, *, packed: bool) -> Code:
+        """The value at an address in bytes. `packed`: it may be unaligned, so it is put together from bytes."""
         if isinstance(type_, StructType):
-            name = self._structs[type_]
-            loader = self.functions_for(f"load {name} {kind.value}", lambda full: self._loader(full, type_, kind))
+            name, packed = self._structs[type_], packed or is_packed(type_)
+            key = f"load {'packed ' if packed else ''}{name} {kind.value}"
+            loader = self.functions_for(key, lambda full: self._loader(full, type_, kind, packed=packed))
             return primary(f"{loader}({address})")
+        if packed and isinstance(type_, VectorType):
+            size = type_.element.itemsize
+            starts = (f"{address} + {number * size}" for number in range(type_.length))
+            return self.make_vector(
+                type_, tuple(self.load_at(start, type_.element, kind, packed=True) for start in starts)
+            )
+        if packed and isinstance(type_, DType):
+            return self._of_unsigned(self._bytes_loaded(address, type_.itemsize, kind), type_)
         pointer = self.pointer(type_, kind, is_written=False)
         return self.loaded(Code(f"*({pointer})({address})", Binding.UNARY), type_)
 
-    def store_at(self, address: str, value: Code, type_: ValueType, kind: RootKind) -> str:
-        """The statement that writes a value to an address in bytes."""
+    def store_at(self, address: str, value: Code, type_: ValueType, kind: RootKind, *, packed: bool) -> str:
+        """The statement that writes a value to an address in bytes. `packed`: it may be unaligned."""
         if isinstance(type_, StructType):
-            name = self._structs[type_]
-            storer = self.functions_for(f"store {name} {kind.value}", lambda full: self._storer(full, type_, kind))
+            name, packed = self._structs[type_], packed or is_packed(type_)
+            key = f"store {'packed ' if packed else ''}{name} {kind.value}"
+            storer = self.functions_for(key, lambda full: self._storer(full, type_, kind, packed=packed))
             return f"{storer}({address}, {value});"
+        if packed and isinstance(type_, VectorType):
+            size = type_.element.itemsize
+            return " ".join(
+                self.store_at(
+                    f"{address} + {number * size}",
+                    self.component(value, type_.element, number),
+                    type_.element,
+                    kind,
+                    packed=True,
+                )
+                for number in range(type_.length)
+            )
+        if packed and isinstance(type_, DType):
+            return self._bytes_stored(address, self._to_unsigned(value, type_), type_.itemsize, kind)
         pointer = self.pointer(type_, kind, is_written=True)
         return f"*({pointer})({address}) = {self.stored(value, type_)};"
 
-    def _loader(self, full: str, type_: StructType, kind: RootKind) -> str:
+    def _bytes_loaded(self, address: str, size: int, kind: RootKind) -> Code:
+        """An unsigned integer put together from bytes."""
+        c_type = self.value(_UNSIGNED[size])
+        parts = " | ".join(f"({c_type})p[{n}]{f' << {8 * n}' if n else ''}" for n in range(size))
+
+        def make(full: str) -> str:
+            head = f"{self._dialect.function} {c_type} {full}({self.pointer(u8, kind, is_written=False)}p)"
+            return f"{head}\n{{\n    return ({c_type})({parts});\n}}\n"
+
+        return primary(f"{self.functions_for(f'load {size} bytes {kind.value}', make)}({address})")
+
+    def _bytes_stored(self, address: str, value: Code, size: int, kind: RootKind) -> str:
+        """The statement that writes an unsigned integer byte by byte."""
+        c_type, byte = self.value(_UNSIGNED[size]), self.value(u8)
+
+        def make(full: str) -> str:
+            pointer = self.pointer(u8, kind, is_written=True)
+            lines = "".join(f"    p[{n}] = ({byte})(x >> {8 * n});\n" for n in range(size))
+            return f"{self._dialect.function} void {full}({pointer}p, {c_type} x)\n{{\n{lines}}}\n"
+
+        return f"{self.functions_for(f'store {size} bytes {kind.value}', make)}({address}, {value});"
+
+    def _of_unsigned(self, bits: Code, type_: DType) -> Code:
+        """The value whose bytes make that unsigned integer."""
+        if type_.is_bool or type_ in NARROW:
+            return self.loaded(bits, type_)
+        if type_.is_float:
+            return call(self._dialect.bitcasts[_UNSIGNED[type_.itemsize], type_], bits)
+        return unary(f"({self.value(type_)})", bits)
+
+    def _to_unsigned(self, value: Code, type_: DType) -> Code:
+        """The unsigned integer that a value's bytes make."""
+        if type_ in NARROW:
+            return self.stored(value, type_)
+        if type_.is_float:
+            return call(self._dialect.bitcasts[type_, _UNSIGNED[type_.itemsize]], value)
+        return unary(f"({self.value(_UNSIGNED[type_.itemsize])})", value)
+
+    def _loader(self, full: str, type_: StructType, kind: RootKind, *, packed: bool) -> str:
         lines = [
             f"{self._dialect.function} {self.value(type_)} {full}({self.pointer(type_, kind, is_written=False)}p)",
             "{",
         ]
         lines.append(f"    {self.value(type_)} qn_value;")
         for field, name in zip(type_.fields, self._fields[type_], strict=True):
-            lines.append(f"    qn_value.{name} = {self.load_at(f'p + {field.offset_bytes}', field.type, kind)};")
+            value = self.load_at(f"p + {field.offset_bytes}", field.type, kind, packed=packed)
+            lines.append(f"    qn_value.{name} = {value};")
         return "\n".join([*lines, "    return qn_value;", "}", ""])
 
-    def _storer(self, full: str, type_: StructType, kind: RootKind) -> str:
+    def _storer(self, full: str, type_: StructType, kind: RootKind, *, packed: bool) -> str:
         pointer = self.pointer(type_, kind, is_written=True)
         lines = [f"{self._dialect.function} void {full}({pointer}p, {self.value(type_)} qn_value)", "{"]
         for field, name in zip(type_.fields, self._fields[type_], strict=True):
             value = primary(f"qn_value.{name}")
-            lines.append(f"    {self.store_at(f'p + {field.offset_bytes}', value, field.type, kind)}")
+            stored = self.store_at(f"p + {field.offset_bytes}", value, field.type, kind, packed=packed)
+            lines.append(f"    {stored}")
         return "\n".join([*lines, "}", ""])
 
     def functions_for(self, key: str, make: Callable[[str], str]) -> str:
@@ -181,6 +246,16 @@ class Types:
         for field, name in zip(struct.fields, self._fields[struct], strict=True):
             lines.append(f"    {self.value(field.type)} {name};")
         return "\n".join([*lines, f"}} {self._structs[struct]};", ""])
+
+
+def is_packed(struct: StructType) -> bool:
+    """Whether a field of the struct, or of one inside it, may stand at an address that its type is not aligned to."""
+    return any(
+        field.offset_bytes % field.type.alignment != 0
+        or struct.alignment % field.type.alignment != 0
+        or (isinstance(field.type, StructType) and is_packed(field.type))
+        for field in struct.fields
+    )
 
 
 def _field_names(dialect: Dialect, outer: Names, struct: StructType) -> tuple[str, ...]:

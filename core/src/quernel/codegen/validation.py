@@ -9,6 +9,7 @@ from typing import assert_never
 from quernel.capabilities import TargetInfo
 from quernel.codegen.atomics import has_atomic
 from quernel.codegen.dialect import Dialect
+from quernel.codegen.types import is_packed
 from quernel.dtypes import ArrayType, DType, StructType, ValueType, VectorType, bf16, f16, f64
 from quernel.errors import ValidationError
 from quernel.ir.nodes import (
@@ -119,12 +120,23 @@ def _missing(owner: Kernel | Function, dialect: Dialect, target: TargetInfo) -> 
             yield from _missing_type(declared, target, param.loc, is_memory=isinstance(param.type, ArrayType))
     for variable in owner.locals:
         yield from _missing_type(variable.type, target, owner.loc)
+    packed = set(_packed_arrays(owner))
     for stmt in walk_statements(owner.body):
         yield from _missing_statement(stmt, dialect, target)
+        if isinstance(stmt, Atomic) and stmt.place.root.name in packed:
+            fix = "lay the struct out with align=True, so that each field stands at a multiple of its size"
+            yield "atomics on fields that may be unaligned", stmt.loc, fix
     for expr in walk_expressions(owner.body):
         yield from _missing_type(expr.type, target, expr.loc)
         if isinstance(expr, ThreadIndex) and expr.kind in _OF_SUBGROUPS and not target.capabilities.subgroups:
             yield f"subgroups, so no {expr.kind.value}", expr.loc, _WITHOUT
+
+
+def _packed_arrays(owner: Kernel | Function) -> Iterator[str]:
+    """The arrays whose elements may have unaligned fields."""
+    elements = [(param.name, param.type.element) for param in owner.params if isinstance(param.type, ArrayType)]
+    elements += [(stmt.name, stmt.element) for stmt in owner.body if isinstance(stmt, Alloc)]
+    return (name for name, element in elements if isinstance(element, StructType) and is_packed(element))
 
 
 def _missing_type(
@@ -133,9 +145,6 @@ def _missing_type(
     if isinstance(type_, StructType):
         for field in type_.fields:
             yield from _missing_type(field.type, target, where, is_memory=is_memory)
-            if field.offset_bytes % field.type.alignment or type_.alignment % field.type.alignment:
-                fix = "lay the struct out with align=True, so that each field stands at a multiple of its size"
-                yield f"unaligned fields such as {field.name!r} of {type_}", where, fix
     elif isinstance(type_, VectorType):
         yield from _missing_type(type_.element, target, where, is_memory=is_memory)
     elif type_ is f64 and not target.capabilities.f64:
