@@ -17,7 +17,7 @@ static qn_host_index threadIdx, blockIdx, blockDim, gridDim;
 #define __forceinline__ inline
 #define __launch_bounds__(count)
 #define __shared__ static
-#define __align__(count) alignas(count)
+#define __align__(count) __attribute__((aligned(count)))
 
 namespace qn_host {
 enum Waits { RUNS, AT_WARP, AT_BLOCK, DONE };
