@@ -11,6 +11,9 @@ __all__ = ["Capabilities", "Limits", "TargetInfo"]
 class Capabilities:
     """What a target can do; conformance tests and lowering gate on these, never on names.
 
+    A feature that a backend does not name is one that it does not have: so one added here is claimed by none before it
+    says so.
+
     Attributes:
         exact_f32: f32 `+ - * /`, sqrt, fma and denormals are exact as IEEE 754 says.
         exact_f64: the same for f64.
@@ -25,16 +28,16 @@ class Capabilities:
         source_languages: languages that `qn.source_kernel` may hand to this target, for example `llvm-ir`.
     """
 
-    exact_f32: bool = True
-    exact_f64: bool = True
-    f64: bool = True
-    f16: bool = True
-    bf16: bool = True
-    int64_atomics: bool = True
-    f64_atomics: bool = True
-    barriers: bool = True
-    subgroups: bool = True
-    checked: bool = True
+    exact_f32: bool = False
+    exact_f64: bool = False
+    f64: bool = False
+    f16: bool = False
+    bf16: bool = False
+    int64_atomics: bool = False
+    f64_atomics: bool = False
+    barriers: bool = False
+    subgroups: bool = False
+    checked: bool = False
     source_languages: tuple[str, ...] = ()
 
 

@@ -124,7 +124,7 @@ class ScriptedTarget(CompilationTarget[ScriptedVariant, ScriptedArtifact, Script
         self.compiler = ScriptedCompiler(script)
         self.persists = persists
 
-    def use_environment(self, environment: Environment | None) -> None:
+    def use_environment(self, environment: Environment | None, store: Any) -> None:
         self.script.environments.append(environment)
         self.script.note("use_environment")
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 import weakref
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from tests.unit.compiler.scripted import Bench, artifact, artifact_id, definition
+from tests.unit.compiler.scripted import Bench, ScriptedTarget, artifact, artifact_id, definition
 
+import quernel as qn
 from quernel.compiler.loader import caching_environment
-from quernel.errors import StoreError
-from quernel.store import CompilationOutcome, Environment, RecordLog, read_records
+from quernel.errors import CompilationError, StoreError
+from quernel.store import CompilationOutcome, Environment, RecordLog, compilation, read_records
 from quernel.store import environment as entered
 
 
@@ -183,10 +187,29 @@ def test_records_hold_texts_at_level_full(bench: Bench, monkeypatch: pytest.Monk
     assert "a" in record.ir
 
 
-def test_no_records_are_made_at_level_off(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_reach_those_who_observe_at_level_off_and_no_file(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("QUERNEL_RECORDS", "off")
+    bench = Bench.of(environment)
     bench.load("a")
-    assert bench.records.batches == []
+    (record,) = bench.records.kernels
+    assert (record.kernel, record.why_missed) == ("a", ("code",))
+    assert [batch.asked for batch in bench.records.batches] == [1]
+    bench.loader._records = None
+    bench.load("b")
+    assert not Path(environment.records_path).exists()
+
+
+def test_batch_of_failures_alone_is_recorded(environment: Environment) -> None:
+    bench = Bench.of(environment)
+    bench.loader._records = None
+    bench.script.acts["lower", "a"] = CompilationError("a is bad")
+    with pytest.raises(CompilationError, match="a is bad"):
+        bench.load("a")
+    (session,) = Path(environment.records_path).iterdir()
+    (batch,) = read_records(session)
+    assert getattr(batch, "asked", None) == 1
 
 
 def test_records_go_to_the_environments_log_by_default(environment: Environment) -> None:
@@ -206,3 +229,70 @@ def test_records_that_cannot_be_kept_fail_nothing(environment: Environment, capl
     bench = Bench.of(environment, records=sink)
     assert bench.load("a").id == artifact_id("a")
     assert "sink is full" in caplog.text
+
+
+@pytest.fixture
+def opening(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Notes when the target opens a store, and what it is handed."""
+    target, handed = bench.loader.target, []
+
+    def open_store(environment: Environment | None) -> str:
+        bench.script.note("open_store")
+        return f"the store in {environment!r}"
+
+    def use_environment(environment: Environment | None, store: Any) -> None:
+        handed.append(store)
+        ScriptedTarget.use_environment(target, environment, store)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(target, "open_store", open_store)
+    monkeypatch.setattr(target, "use_environment", use_environment)
+    return handed
+
+
+def test_store_is_opened_without_the_target_lock_and_handed_to_the_target(bench: Bench, opening: list[Any]) -> None:
+    bench.load("a")
+    bench.load("b")
+    assert [call.is_locked for call in bench.script.calls if call.method == "open_store"] == [False]
+    assert opening == [f"the store in {bench.environment!r}"]
+
+
+def test_store_that_cannot_be_opened_is_tried_again_after_a_while(
+    bench: Bench, opening: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("quernel.compiler.guarded_target.time.monotonic", lambda: now_s[0])
+    bench.script.acts["open_store", ""] = StoreError("the disk is full")
+    bench.load("a")
+    bench.load("b")
+    del bench.script.acts["open_store", ""]
+    assert opening == [None]
+    now_s[0] += 30.0
+    bench.load("c")
+    bench.load("d")
+    assert opening == [None, f"the store in {bench.environment!r}"]
+
+
+@qn.kernel
+def asked(x: qn.Array[qn.f64]):  # type: ignore[no-untyped-def]
+    x[qn.global_id()] = 1.0
+
+
+def test_store_layers_of_plugins_are_asked_for_without_any_lock(tmp_path: Path) -> None:
+    loader = qn.device("cpu").loader
+    free: list[bool] = []
+
+    def layers(opened: Environment) -> tuple[()]:
+        for lock in (loader.target_lock, opened._lock):
+            got = threading.Thread(target=lambda lock=lock: free.append(lock.acquire(timeout=1) and not lock.release()))
+            got.start()
+            got.join()
+        return ()
+
+    before = compilation._layers_of
+    compilation.layers_from(layers)
+    try:
+        with entered(tmp_path):
+            asked.over(1)(np.zeros(1))
+    finally:
+        compilation.layers_from(before)
+    assert free == [True, True]

@@ -56,8 +56,10 @@ def test_sixteen_threads_that_load_one_kernel_compile_it_once(bench: Bench) -> N
 
 
 @pytest.mark.usefixtures("fast_switching")
-def test_sixteen_threads_get_the_same_error_of_one_compilation(bench: Bench) -> None:
-    error = CompilationError("no")
+def test_sixteen_threads_get_copies_of_the_error_of_one_compilation(bench: Bench) -> None:
+    error = CompilationError("no", fix="say yes", chain=("a line",))
+    error.__cause__ = ValueError("the cause")
+    error.add_note("a note")
     arrived = threading.Semaphore(0)
 
     def fail() -> None:
@@ -74,8 +76,26 @@ def test_sixteen_threads_get_the_same_error_of_one_compilation(bench: Bench) -> 
         return bench.load("a")
 
     results = run_threads(16, load)
-    assert all(result is error for result in results)
+    assert len({id(result) for result in (error, *results)}) == 17
+    for result in results:
+        assert (type(result), result.what, result.fix, result.chain) == (CompilationError, "no", "say yes", ("a line",))
+        assert result.__cause__ is error.__cause__
+        result.add_note("of this thread alone")
+        assert result.__notes__ == ["a note", "of this thread alone"]
     assert bench.script.count("lower") == 1
+
+
+class OddError(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def test_failure_that_cannot_be_copied_is_raised_itself(bench: Bench) -> None:
+    error = OddError(1, 2)
+    bench.script.acts["load", "a"] = error
+    with pytest.raises(OddError, match="1 and 2") as caught:
+        bench.load("a")
+    assert caught.value is error
 
 
 def job_waiters(bench: Bench) -> int:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import signal
 import sys
 import threading
 import time
@@ -141,6 +143,74 @@ def test_an_exception_of_a_piece_is_raised_once_all_are_done() -> None:
     with pytest.raises(ZeroDivisionError, match="piece 2"):
         run_pieces(piece, [(k, k + 1) for k in range(6)], 3)
     assert sorted(done) == [0, 1, 3, 4, 5]
+
+
+class Watched:
+    """A piece that takes some milliseconds and notes how many workers run it."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.done = 0
+        self.begun = threading.Event()
+        self._lock = threading.Lock()
+
+    def __call__(self, first: int, end: int) -> None:
+        if threading.current_thread() is threading.main_thread():  # which interrupts may keep from counting
+            time.sleep(0.005)
+            return
+        with self._lock:
+            self.running += 1
+        self.begun.set()
+        time.sleep(0.005)
+        with self._lock:
+            self.running -= 1
+            self.done += 1
+
+    def check_still(self) -> None:
+        assert self.running == 0
+        done = self.done
+        time.sleep(0.03)
+        assert (self.running, self.done) == (0, done)
+
+
+@pytest.mark.parametrize("method", ["offer", "work", "end"])
+def test_no_piece_runs_once_an_interrupt_is_raised(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    piece = Watched()
+    owner = pool._Workers if method == "offer" else pool._Job
+    original, main = getattr(owner, method), threading.current_thread()
+    interrupts = [KeyboardInterrupt()]
+
+    def interrupted(self: Any, *arguments: Any) -> None:
+        if threading.current_thread() is main and interrupts:
+            if method == "offer":
+                original(self, *arguments)
+            piece.begun.wait(5)  # for a worker to begin
+            raise interrupts.pop()
+        original(self, *arguments)
+
+    monkeypatch.setattr(owner, method, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_pieces(piece, [(k, k + 1) for k in range(40)], 3)
+    piece.check_still()
+    assert piece.done < 40 or method == "end"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs signals that come by time")
+def test_no_piece_runs_once_a_real_interrupt_is_raised() -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for delay in range(1, 40):
+            piece = Watched()
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, delay * 0.0007)
+                run_pieces(piece, [(k, k + 1) for k in range(6)], 3)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert piece.running == 0
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_the_gil_is_free_while_a_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ kernel k(x: array<f32, 2>, p: array<struct<Pair>, 1>, n: i64 weak in [-8, 8], s:
     loop:
         own[i % 3] = u8(min(i, 255)) << 1u8
         print[1] i, t
+        breakpoint
         assert[2] max(i, ~j) <= 7
         return
 

@@ -111,10 +111,48 @@ def test_remove_dead_code_leaves(before: str, after: str) -> None:
 
 
 def test_remove_dead_code_drops_locals_and_functions_that_nothing_mentions() -> None:
-    functions = "\nfunc f() -> ():\n    call g()\n\nfunc g() -> ():\n    return\n\nfunc h() -> ():\n    return\n"
-    cleaned = remove_dead_code(module("j = n\nx[j] = a\nif false:\n    call h()\ncall f()\n", rest=functions))
+    functions = "".join(
+        f"\nfunc {name}(x: array<f32, 1>) -> ():\n    {does}\n"
+        for name, does in (("f", "call g(&x)"), ("g", "x[0] = 1.0f32"), ("h", "x[1] = 2.0f32"))
+    )
+    cleaned = remove_dead_code(module("j = n\nx[j] = a\nif false:\n    call h(&x)\ncall f(&x)\n", rest=functions))
     assert [variable.name for variable in cleaned.kernel.locals] == ["j"]
     assert [function.name for function in cleaned.functions] == ["f", "g"]
+
+
+CALLEES = {
+    "a value": ("return p + 1.0f32", True),
+    "a load": ("return x[0] + p", True),
+    "a loop of known trips": ("for j in range(0, 4, 1):\n    s = s + p\nreturn s", True),
+    "an early return": ("if p < 1.0f32:\n    return p\nreturn -p", True),
+    "private memory": ("private q: f32[2]\nq[0] = p\nreturn q[0]", True),
+    "shared memory": ("shared q: f32[2]\nq[0] = p\nreturn p", False),
+    "a store": ("x[0] = p\nreturn p", False),
+    "an atomic": ("atomic.add(x[0], p)\nreturn p", False),
+    "a print": ("print[0] p\nreturn p", False),
+    "a loop that may not end": ("loop:\n    if p < s:\n        break\n    s = s + p\nreturn p", False),
+    "a call of it": ("s = call g(&x, p)\nreturn s", False),
+}
+
+
+@pytest.mark.parametrize("name", CALLEES)
+def test_remove_dead_code_drops_an_unread_call_that_only_returns(name: str) -> None:
+    does, is_pure = CALLEES[name]
+    head = "func {}(x: array<f32, 1>, p: f32) -> (f32):\n    local j: i64\n    local s: f32\n"
+    lines = textwrap.indent(does, "    ")
+    rest = f"\n{head.format('f')}{lines}\n\n{head.format('g')}    x[1] = p\n    return p\n"
+    before = module("s = call f(&x, a)\nt = s + b\nx[0] = b\n", rest=rest)
+    text = print_module(verify(remove_dead_code(before)))
+    assert ("call f" in text) is not is_pure
+    assert ("func f" in text) is not is_pure
+    used = module("s = call f(&x, a)\nx[0] = s\n", rest=rest)
+    assert "call f" in print_module(verify(remove_dead_code(used)))
+
+
+def test_remove_dead_code_keeps_the_arguments_of_a_call_that_matters() -> None:
+    rest = "\nfunc f(p: f32) -> (f32, f32):\n    return p, -p\n"
+    before = "i = n\ns = a\ns, t = call f(s)\nx[i] = t\n"
+    assert textwrap.indent(before, "    ") in print_module(verify(remove_dead_code(module(before, rest=rest))))
 
 
 def test_remove_dead_code_follows_a_long_chain_of_branches() -> None:

@@ -6,7 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from tests.unit.lang.kernels import kernel_of, run
+from tests.unit.lang.kernels import array, kernel_of, run
+
+from quernel.geometry import LaunchForm
+from quernel.ir.walk import bodies
+from quernel.lang import expand
+from quernel.options import KernelOptions
 
 I32_MIN = -(1 << 31)
 
@@ -267,6 +272,37 @@ def test_long_elif_chain_runs_and_keeps_the_ir_flat() -> None:
         out = np.zeros(1, np.int64)
         run(kernel, 1, out, i32(given))
         assert out[0] == expected
+
+
+def shape_of(num_links: int, *, checked: bool) -> tuple[int, int]:
+    """How many statements a chain of branches on loads has in the IR, and how deep they nest."""
+    links = "".join(
+        f"    {'if' if k == 0 else 'elif'} x[i] > {k} and y[i] > {k}:\n        y[i] = {k}\n" for k in range(num_links)
+    )
+    module, _ = expand(
+        kernel_of(f"def kernel(x, y):\n    i = qn.global_id()\n{links}"),
+        name="kernel",
+        parameter_types={"x": array("float32"), "y": array("float32")},
+        constants={},
+        form=LaunchForm.OVER,
+        block=(256,),
+        options=KernelOptions(checked=checked),
+    )
+    count, deepest = 0, 0
+    pending = [(stmt, 1) for stmt in module.kernel.body]
+    while pending:
+        stmt, depth = pending.pop()
+        count, deepest = count + 1, max(deepest, depth)
+        pending.extend((inner, depth + 1) for body in bodies(stmt) for inner in body)
+    return count, deepest
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_chain_of_branches_on_loads_grows_in_length_and_not_in_depth(checked: bool) -> None:
+    (short, short_depth), (long, long_depth) = (shape_of(n, checked=checked) for n in (250, 1000))
+
+    assert long_depth == short_depth < 100
+    assert 3.9 * short < long < 4.1 * short
 
 
 def test_long_operator_chain_runs() -> None:

@@ -105,7 +105,7 @@ class ScriptedDevice(DeviceOperations[Artifact]):
 
     def __init__(self, info: DeviceInfo, limits: Limits) -> None:
         self.info = info
-        target_info = TargetInfo(info.backend, "scripted", "scripted-1", Capabilities(checked=False), limits)
+        target_info = TargetInfo(info.backend, "scripted", "scripted-1", Capabilities(f64=True), limits)
         self._target = ScriptedTarget(ScriptedCompiler(target_info))
         self.log: list[Any] = []
         self.launches: list[Launch] = []

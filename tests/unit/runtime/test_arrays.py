@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice
 
 import quernel as qn
-from quernel.errors import KernelTypeError, LaunchError, OutOfBoundsError
+from quernel.errors import DeviceError, KernelTypeError, LaunchError, OutOfBoundsError
 from quernel.runtime.casts import cast_array
 from quernel.runtime.devices import Device
 from quernel.runtime.indexing import view_of
@@ -129,6 +130,14 @@ def test_copy_between_views_of_one_array_that_overlap_is_right(device: Device) -
     array = device.array(np.arange(5, dtype=np.int64))
     array[1:].copy_from(array[:-1])
     assert array.numpy().tolist() == [0, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy])
+def test_python_copies_are_copies_on_the_device(device: Device, duplicate: Any) -> None:
+    array = device.array(np.arange(4))
+    other = duplicate(array)
+    array.fill(0)
+    assert (other.device, other.numpy().tolist()) == (device, [0, 1, 2, 3])
 
 
 def test_copy_and_to_another_device(device: Device, gpu: Device) -> None:
@@ -307,6 +316,44 @@ def test_use_after_close_says_so() -> None:
     assert len(backend.opened[0].live) == 1  # a closed device has given everything back by itself
 
 
+@pytest.mark.parametrize("name", ["shape", "strides", "dtype", "address", "device", "launch_kind", "other"])
+def test_attributes_of_an_array_never_change(device: Device, name: str) -> None:
+    array = device.zeros(4, qn.f32)
+    before = getattr(array, name, None)
+    with pytest.raises(AttributeError, match=f"'{name}' of a device array cannot be assigned"):
+        setattr(array, name, (1 << 20,))
+    with pytest.raises(AttributeError, match=f"'{name}' of a device array cannot be deleted"):
+        delattr(array, name)
+    assert getattr(array, name, None) is before
+
+
+def test_arrays_are_not_compared_silently_and_hash_by_identity(device: Device) -> None:
+    one, other = device.zeros(2, qn.f32), device.zeros(2, qn.f32)
+    for compare in (lambda: one == other, lambda: one != other, lambda: one == np.zeros(2), lambda: one == None):  # noqa: E711
+        with pytest.raises(
+            KernelTypeError, match=r"not compared on the device(.|\n)*fix: compare a.numpy\(\) == b.numpy"
+        ):
+            compare()
+    assert one == one
+    assert len({one, other, one}) == 2
+    assert one in [one, other]
+    kept = weakref.WeakSet([one, other])
+    assert one in kept
+
+
 def test_negative_length_is_refused(device: Device) -> None:
     with pytest.raises(LaunchError, match=r"shape \(2, -1\) has a negative length"):
         device.empty((2, -1))
+
+
+def test_memory_is_given_back_when_the_host_cannot_be_shown_it(
+    gpu: Device, seen: ScriptedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_view(memory: Any) -> None:
+        raise DeviceError("the memory cannot be mapped")
+
+    monkeypatch.setattr(seen, "host_view", no_view)
+    with pytest.raises(DeviceError, match="cannot be mapped"):
+        gpu.empty(4, qn.f32)
+    gc.collect()
+    assert seen.live == {}

@@ -116,6 +116,34 @@ def test_closed_device_is_opened_anew() -> None:
         found.device(first)
 
 
+def test_default_device_that_was_closed_is_opened_anew_for_the_next_launch() -> None:
+    found = DeviceDirectory(Source(ScriptedBackend("cuda", CUDA)))
+    found.set_default("cuda:1")
+    first = found.current()
+    first.close()
+    again = found.current()
+    assert (again.name, again.is_closed) == ("cuda:1", False)
+    assert found.named() is again is found.device("cuda:1")
+    again.close()
+    opened = found.device("cuda:1")
+    assert found.current() is opened
+
+
+def test_used_device_that_was_closed_is_opened_anew_for_the_next_launch(installed: Any) -> None:
+    installed(ScriptedBackend("cuda", CUDA))
+    with use("cuda:1") as first:
+        first.close()
+        assert (directory.current().name, directory.current().is_closed) == ("cuda:1", False)
+
+
+def test_default_device_that_a_fork_left_behind_says_so() -> None:
+    found = DeviceDirectory(Source(ScriptedBackend("cuda", CUDA)))
+    found.set_default("cuda:1")
+    found.current()._left_behind()
+    with pytest.raises(DeviceError, match="before this process was forked"):
+        found.current().check_open()
+
+
 def test_host_is_cpu_before_others_and_only_where_memory_is_shared() -> None:
     away = ScriptedBackend("aaa", CPU)
     here = ScriptedBackend("cpu", CPU, host_accessible=True)

@@ -10,9 +10,10 @@ from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice, Variant
 
 import quernel as qn
 from quernel.capabilities import Limits
-from quernel.compiler.artifacts import SlotKind
+from quernel.compiler.artifacts import ArtifactHeader, SlotKind
 from quernel.errors import DeviceError, KernelTypeError, LaunchError, ValidationError
 from quernel.runtime.devices import Device
+from quernel.runtime.ready import _check_shared
 
 SCALE = 2
 
@@ -700,3 +701,11 @@ def test_interpreted_launch_by_variable_writes_numpy_arrays_in_place(monkeypatch
     saxpy.over(8).bind(1.0, x, y)()
     assert y.tolist() == (2 * x + 1).tolist()
     assert ran == ["reference", "reference"]
+
+
+def test_kernel_with_too_much_shared_memory_is_named_by_its_own_name(gpu: Device) -> None:
+    header = ArtifactHeader("entry_0", (), (), (1,), shared_bytes=1 << 20)
+    with pytest.raises(
+        ValidationError, match="kernel greedy takes 1048576 bytes of shared memory, fake:0 allows 49152"
+    ):
+        _check_shared("greedy", header, Limits(), gpu)

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice, ir_kern
 import quernel as qn
 from quernel import diagnostics as d
 from quernel.compiler.artifacts import ArtifactHeader, SlotKind
-from quernel.errors import KernelAssertionError, LaunchError, OutOfBoundsError
+from quernel.errors import DeviceError, KernelAssertionError, LaunchError, OutOfBoundsError
 from quernel.geometry import Geometry
 from quernel.ir.nodes import Assert, Module
 from quernel.ir.walk import walk_statements
 from quernel.options import KernelOptions
 from quernel.runtime.devices import Device
+from quernel.runtime.reports import PendingReport
 
 
 @qn.kernel
@@ -281,6 +283,63 @@ def test_launches_that_print_do_not_pile_up(beside: Device, capsys: Any) -> None
     assert len(operations.live) < 70
     beside.synchronize()
     assert capsys.readouterr().out == "0 0.5\n" * 200
+
+
+def test_report_that_fails_leaves_the_others_shown_and_every_buffer_freed(
+    beside: Device, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operations: Any = beside.operations
+    operations.printed = ((0, 0, bits(0.5)),)
+    x = beside.zeros(8, qn.f32)
+    live = len(operations.live)
+    read, failures = PendingReport._read, [DeviceError("the first is lost"), DeviceError("the second is lost")]
+
+    def read_or_fail(report: PendingReport) -> Any:
+        if failures:
+            raise failures.pop(0)
+        return read(report)
+
+    for _ in range(4):
+        speak.over(8)(x)
+    monkeypatch.setattr(PendingReport, "_read", read_or_fail)
+    with pytest.raises(DeviceError, match="the first is lost") as caught:
+        beside.synchronize()
+    assert caught.value.__notes__ == ["another launch that was waited for: the second is lost"]
+    assert capsys.readouterr().out == "0 0.5\n" * 2
+    assert len(operations.live) == live
+    beside.synchronize()
+    assert capsys.readouterr().out == ""
+
+
+def test_interrupted_report_frees_the_buffers_of_all(beside: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    operations: Any = beside.operations
+    x = beside.zeros(8, qn.f32)
+    live = len(operations.live)
+
+    def interrupted(report: PendingReport) -> Any:
+        raise KeyboardInterrupt
+
+    for _ in range(3):
+        speak.over(8)(x)
+    monkeypatch.setattr(PendingReport, "_read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        beside.synchronize()
+    assert len(operations.live) == live
+
+
+def test_report_is_never_added_while_another_thread_takes_what_is_over(beside: Device, capsys: Any) -> None:
+    operations: Any = beside.operations
+    operations.printed = ((0, 0, bits(0.5)),)
+    x = beside.zeros(8, qn.f32)
+    speak.over(8)(x)
+    launching = threading.Thread(target=lambda: speak.over(8)(x))
+    with beside._lock:  # as in the middle of `show_reports`
+        launching.start()
+        launching.join(0.3)
+        assert (launching.is_alive(), len(beside.reports)) == (True, 1)
+    launching.join()
+    beside.synchronize()
+    assert capsys.readouterr().out == "0 0.5\n" * 2
 
 
 def test_prints_are_shown_before_the_process_ends(tmp_path: Path) -> None:

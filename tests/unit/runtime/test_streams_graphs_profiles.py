@@ -177,3 +177,47 @@ def test_what_a_graph_has_not_captured_is_not_updated() -> None:
         graph.update("add", x=2.0)
     with pytest.raises(qn.errors.KernelTypeError, match="parameter 'n'"):
         graph.update("add", n="two")
+
+
+@pytest.fixture(params=["away", "here"])
+def device(request: pytest.FixtureRequest, gpu: Device) -> Device:
+    """A device whose memory the host does not see, and one whose memory it does."""
+    return gpu if request.param == "away" else qn.device("reference")
+
+
+def fill_and_copy_strided(x: qn.DeviceArray) -> None:
+    x[::2].fill(1)
+    x[1:] = x[:-1]
+    x[::2].copy_from(x[1::2])
+
+
+def test_strided_fills_and_overlapping_copies_work_inside_a_profile(device: Device) -> None:
+    x = device.zeros(4, qn.f32)
+    with device.profile() as profile:
+        fill_and_copy_strided(x)
+        x.fill(2)
+    assert [one.name for one in profile.work] == ["fill"]
+    assert x.numpy().tolist() == [2.0] * 4
+
+
+@pytest.mark.parametrize("kind", ["profile", "graph"])
+def test_strided_fills_and_overlapping_copies_work_while_another_thread_takes_its_own(
+    device: Device, kind: str
+) -> None:
+    x = device.zeros(4, qn.f32)
+    begun, over = threading.Event(), threading.Event()
+
+    def take() -> None:
+        with getattr(device, kind)():
+            begun.set()
+            over.wait(10)
+
+    other = threading.Thread(target=take)
+    other.start()
+    begun.wait(10)
+    try:
+        fill_and_copy_strided(x)
+    finally:
+        over.set()
+        other.join()
+    assert x.numpy().tolist() == [1.0] * 4

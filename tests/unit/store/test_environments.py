@@ -209,6 +209,32 @@ def test_compilation_store_warns_once_per_environment_about_an_unusable_folder(h
     assert (tmp_path / "env").read_text() == "a file"
 
 
+def test_compilation_store_opens_once_what_was_in_the_way_is_gone(here, tmp_path) -> None:
+    (tmp_path / "env").write_text("a file")
+    assert compilation_store("cpu", "fp") is None
+    (tmp_path / "env").unlink()
+    assert compilation_store("cpu", "fp") is not None
+
+
+def test_what_an_environment_holds_is_made_without_its_lock_and_once(here) -> None:
+    class Held:
+        is_closed = False
+
+        def close(self):
+            self.is_closed = True
+
+    first, second = Held(), Held()
+
+    def make():
+        other = threading.Thread(target=lambda: here.hold("key", lambda: second))
+        other.start()
+        other.join(timeout=10)
+        return first
+
+    assert here.hold("key", make) is second
+    assert (first.is_closed, second.is_closed) == (True, False)
+
+
 def test_store_compiled_says_whether_the_store_took_it(here, keys) -> None:
     store = compilation_store("cpu", "fp")
     assert store_compiled(store, keys.kernel("a"), keys.artifact(), kernel_name="k", parts=(("code", "1"),))

@@ -60,7 +60,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         self.build_id = build_id_hash("quernel", "quernel_cpu")
 
     def default_variant(self, signature: Signature) -> CpuVariant:
-        """The variant of whole NumPy arrays, which most launches have."""
+        """The variant of whole NumPy arrays, which most launches have; others need another."""
         return CpuVariant(contiguous=True)
 
     def lower(

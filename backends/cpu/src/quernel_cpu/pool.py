@@ -38,48 +38,72 @@ def _num_cores() -> int:
 
 
 class _Job:
-    """The pieces of one launch, and how many are not done."""
+    """The pieces of one launch, and how many workers run some.
+
+    The launching thread may be interrupted anywhere; what must not be lost is counted by the workers alone, which never
+    are.
+    """
 
     def __init__(self, piece: Piece, bounds: list[tuple[int, int]], cores: frozenset[int]) -> None:
         self.cores = cores
         self._piece = piece
         self._left = bounds  # `pop` takes one without a lock.
-        self._pending = len(bounds)
-        self._lock = threading.Lock()
-        self._done = threading.Event()
+        self._changed = threading.Condition(threading.Lock())
+        self._num_helping = 0
+        self._is_over = False
         self._error: BaseException | None = None
 
     def work(self) -> None:
-        """Runs pieces until none is left to take."""
+        """Runs pieces until none is left to take; what one raises is kept, unless it is to end the thread."""
         while True:
             try:
                 first, end = self._left.pop()
             except IndexError:
                 return
-            error = None
             try:
                 self._piece(first, end)
-            except BaseException as raised:
-                error = raised
-            with self._lock:
+            except Exception as error:
                 self._error = self._error or error
-                self._pending -= 1
-                is_last = self._pending == 0
-            if is_last:
-                self._done.set()
 
-    def wait(self) -> None:
-        """Returns when every piece is done; an interrupt waits for that too, since workers still write to arrays."""
-        interrupt: BaseException | None = None
-        while not self._done.is_set():
+    def help(self) -> None:
+        """Works on a worker's thread, unless the launch is over."""
+        with self._changed:
+            if self._is_over:
+                return
+            self._num_helping += 1
+        try:
+            self.work()
+        except BaseException as error:
+            self._error = self._error or error
+        finally:
+            with self._changed:
+                self._num_helping -= 1
+                self._changed.notify()
+
+    def end(self) -> None:
+        """Returns when no worker runs a piece, and none ever will; an interrupt waits for that too. Idempotent.
+
+        Raises:
+            KeyboardInterrupt: it came meanwhile.
+        """
+        interrupt: KeyboardInterrupt | None = None
+        while True:
             try:
-                self._done.wait()
+                self._left.clear()  # There are some if the launching thread was interrupted.
+                with self._changed:
+                    self._is_over = True
+                    while self._num_helping:
+                        self._changed.wait()
+                break
             except KeyboardInterrupt as raised:
                 interrupt = raised
-        if self._error is not None:
-            raise self._error
         if interrupt is not None:
             raise interrupt
+
+    def raise_error(self) -> None:
+        """Raises what a piece has raised, if any has."""
+        if self._error is not None:
+            raise self._error
 
 
 class _Workers:
@@ -109,7 +133,7 @@ def _serve(queue: SimpleQueue[_Job]) -> None:
         if job.cores != cores:
             cores = job.cores
             _stay_on(cores)
-        job.work()
+        job.help()
         del job  # It holds on to the launch's arguments.
 
 
@@ -154,9 +178,16 @@ if hasattr(os, "register_at_fork"):
 def run_pieces(piece: Piece, bounds: list[tuple[int, int]], num_threads: int) -> None:
     """Runs `piece` for each of `bounds`, on this thread and up to `num_threads - 1` others. Blocks.
 
-    An exception of a piece is raised here once all pieces are done.
+    An exception of a piece is raised here once all pieces are done. When this thread is interrupted, pieces that nobody
+    has begun never are; none runs any more when this returns or raises, as the arrays may be gone afterwards.
     """
     job = _Job(piece, bounds, _cores_for_workers())
-    _workers.offer(job, min(num_threads, len(bounds)) - 1)
-    job.work()
-    job.wait()
+    try:
+        try:
+            _workers.offer(job, min(num_threads, len(bounds)) - 1)
+            job.work()
+        finally:
+            job.end()
+    finally:
+        job.end()  # Once more, for an interrupt that came before the first had begun to wait.
+    job.raise_error()

@@ -25,6 +25,14 @@ PIPELINE_VERSION = 1
 """Version of how object code is made of LLVM IR: passes, levels, flags of the target machine."""
 
 _CAPABILITIES = Capabilities(
+    exact_f32=True,
+    exact_f64=True,
+    f64=True,
+    f16=True,
+    bf16=True,
+    int64_atomics=True,
+    f64_atomics=True,
+    barriers=True,
     subgroups=False,
     checked=True,
     source_languages=("llvm-ir",),

@@ -35,7 +35,7 @@ class RecordSink(Protocol):
         batch: CompilationBatchRecord,
         level: RecordsLevel,
     ) -> object:
-        """`level` is how much is to be kept, as the caller's settings said; never `off`."""
+        """`level` is how much is to be kept, as the caller's settings said; with `off`, only observers are told."""
         ...
 
 
@@ -93,7 +93,7 @@ class Batch:
         missed = [job for job in self._jobs if not (job.is_answered and self._land(job))]
         if missed:
             self._persists = self._target.persists(self._environment)
-            if self._persists and self._level != "off":
+            if self._persists:
                 for job in missed:
                     job.why_missed = job.why_missed or self._target.why_missed(self._environment, job.id)
         return missed
@@ -280,8 +280,6 @@ class Batch:
     # --- step 6: records ----------------------------------------------------------------------------------------------
 
     def _close(self, started_ns: int, wall_ns: int) -> None:
-        if self._level == "off":
-            return
         from quernel.compiler.records import batch_record, compilation_record
 
         records = [compilation_record(job) for job in self._jobs if job.state is JobState.LOADED]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -45,6 +46,7 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
         self.target = target
         self.lock = threading.Lock()
         self._environment: object = None
+        self._reopen_s = math.inf
         self._rest: tuple[object, float] = (None, 0.0)
         self._by_digest: weakref.WeakValueDictionary[str, SharedLoad[LoadedT]] = weakref.WeakValueDictionary()
 
@@ -117,25 +119,40 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
         environment: Environment | None,
         method: Callable[[CompilationTarget[VariantT, ArtifactT, LoadedT]], T],
     ) -> T:
-        refusal = None
+        with self.lock:
+            if not self._must_enter(environment):
+                return method(self.target)
+        store, refusal = self._open_store(environment)
         try:
             with self.lock:
-                if self._environment is not environment:
-                    refusal = self._enter(environment)
+                if self._must_enter(environment):
+                    refusal = self._enter(environment, store, refusal)
                 return method(self.target)
         finally:
             if refusal is not None:
                 self._say(environment, refusal)
 
-    def _enter(self, environment: Environment | None) -> StoreError | None:
+    def _must_enter(self, environment: Environment | None) -> bool:
+        return self._environment is not environment or time.monotonic() >= self._reopen_s
+
+    def _open_store(self, environment: Environment | None) -> tuple[object, StoreError | None]:
+        """What the target opens, without the lock: plugins have a say in it."""
+        try:
+            return self.target.open_store(environment), None
+        except StoreError as error:
+            return None, error
+
+    def _enter(self, environment: Environment | None, store: object, refusal: StoreError | None) -> StoreError | None:
         """Switches the target's environment; where that cannot be used, nothing is kept, and the error tells why."""
         self._environment = _UNKNOWN  # should the target raise, the next call switches whatever it asks for
-        try:
-            self.target.use_environment(environment)
-            refusal = None
-        except StoreError as error:
-            self.target.use_environment(None)
-            refusal = error
+        if refusal is None:
+            try:
+                self.target.use_environment(environment, store)
+            except StoreError as error:
+                refusal = error
+        if refusal is not None:
+            self.target.use_environment(None, None)
+        self._reopen_s = math.inf if refusal is None else time.monotonic() + _REST_S
         self._environment = environment
         return refusal
 
@@ -165,5 +182,5 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
 
 _SLOW_S = 0.5
 _REST_S = 10.0
-"""A store that failed only after it had kept the launch waiting, as under another's lock, is left alone for so long."""
+"""A store that cannot be opened, or failed only after it had kept a launch waiting, is left alone for so long."""
 _UNKNOWN = object()

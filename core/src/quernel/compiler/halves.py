@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from quernel.ir.nodes import Module
     from quernel.store import Environment
 
-__all__ = ["ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Signature"]
+__all__ = ["ANY_LAUNCH", "ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Signature"]
 
 VariantT = TypeVar("VariantT")
 VariantT_contra = TypeVar("VariantT_contra", contravariant=True)
@@ -51,6 +51,10 @@ class LaunchFacts:
     index32: bool
 
 
+ANY_LAUNCH = LaunchFacts(aligned16=False, contiguous=False, index32=False)
+"""Nothing is known: what holds for every launch."""
+
+
 class Compiler(Protocol[VariantT_contra, LoweredT_co]):
     """A lowering: IR to a backend's own representation, which prints as text."""
 
@@ -75,7 +79,10 @@ class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
 
     @abstractmethod
     def default_variant(self, signature: Signature) -> VariantT:
-        """The variant to compile ahead of time, when no launch has been seen. MUST be pure."""
+        """The likely variant: that of most launches, to compile ahead of time when none has been seen. MUST be pure.
+
+        It need not fit every launch; the target's `variant(ANY_LAUNCH)` does.
+        """
 
     @abstractmethod
     def lower(
@@ -112,24 +119,38 @@ class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
 class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
     """The half that stays with the device and holds the store.
 
-    The loader calls every method except `variant` under its target lock, one at a time, never while it waits. A method
-    makes its driver context current and restores the previous one.
+    The loader calls every method except `variant` and `open_store` under its target lock, one at a time, never while it
+    waits. A method makes its driver context current and restores the previous one.
     """
 
     compiler: ArtifactCompiler[VariantT, Any, ArtifactT]
     persists: bool = False
     """Whether `stored…` and `store` reach anything that outlives the process."""
 
-    def use_environment(self, environment: Environment | None) -> None:
-        """The environment that the following calls belong to; called only when it differs from the last one's.
+    def open_store(self, environment: Environment | None) -> Any:
+        """What this target keeps artifacts in there, or `None`; handed to `use_environment`.
 
-        `None`: nothing is kept. A target that persists MUST look and store there.
+        Called without the target lock, from any thread, since opening a store calls plugins.
+
+        Raises:
+            StoreError: it cannot be opened; the loader warns once, goes on without and tries again after a while.
+        """
+        return None
+
+    def use_environment(self, environment: Environment | None, store: Any) -> None:
+        """The environment that the following calls belong to, and what `open_store` gave for it.
+
+        Called only when it differs from the last one's. `None`: nothing is kept. A target that persists MUST look and
+        store there.
         """
         return None
 
     @abstractmethod
     def variant(self, launch_facts: LaunchFacts) -> VariantT:
-        """The variant for a launch. MUST be pure; called without the lock, on a launcher miss."""
+        """The variant for a launch. MUST be pure; called without the lock, on a launcher miss.
+
+        Its code MUST be right for every launch of which those facts hold; so that for `ANY_LAUNCH` fits all launches.
+        """
 
     @abstractmethod
     def stored(self, id: ArtifactId[VariantT]) -> ArtifactT | None:  # noqa: A002

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import KernelDefinition
-from quernel.compiler.halves import ArtifactCompiler
+from quernel.compiler.halves import ANY_LAUNCH, ArtifactCompiler
 from quernel.compiler.loader import KernelLoader, LoadedKernel
 
 __all__ = ["Kernels"]
@@ -35,11 +35,11 @@ class Kernels(Generic[VariantT, ArtifactT, LoadedT]):
         return self._loader.target.compiler
 
     def get(self, kernel: KernelDefinition, variant: VariantT | None = None) -> LoadedKernel[VariantT, LoadedT]:
-        """The kernel loaded on this device, compiled if need be; by default in the variant that fits any launch.
+        """The kernel loaded on this device, compiled if need be; by default in the variant that fits every launch.
 
         Raises:
             QuernelError: why it cannot be lowered, compiled or loaded.
         """
         if variant is None:
-            variant = self.compiler.default_variant(kernel.specialization.signature)
+            variant = self._loader.target.variant(ANY_LAUNCH)
         return self._loader.load(kernel, ArtifactId(kernel.id, variant))

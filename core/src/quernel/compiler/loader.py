@@ -125,12 +125,12 @@ class KernelLoader(Generic[VariantT, ArtifactT, LoadedT]):
             finally:
                 self._abandon(batch)
             if isinstance(found, BaseException):
-                raise found
+                raise _own(found)
             if isinstance(found, LoadedKernel):
                 return found
             self._wait(found)
             if found.state is JobState.FAILED and found.failure is not None:
-                raise found.failure
+                raise _own(found.failure)
             if found.state is JobState.LOADED and found.kernel is not None:
                 return found.kernel
             # The job was abandoned by its driver: the next round finds another driver's, or drives it here.
@@ -182,6 +182,12 @@ class KernelLoader(Generic[VariantT, ArtifactT, LoadedT]):
     def _renew_after_fork(self) -> None:
         self._guarded.renew_after_fork()
         self._tables.renew_after_fork()
+
+
+def _own(failure: BaseException) -> BaseException:
+    from quernel.compiler.failures import own_copy
+
+    return own_copy(failure)
 
 
 def _append_to_log(

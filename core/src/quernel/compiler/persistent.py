@@ -36,19 +36,18 @@ class PersistentTarget(CompilationTarget[VariantT, ArtifactT, LoadedT]):
         """Whether the environment has a store that can be used."""
         return self._store is not None
 
-    def use_environment(self, environment: Environment | None) -> None:
-        """Looks and stores in that environment from now on."""
-        from quernel.store import compilation_store
+    def open_store(self, environment: Environment | None) -> ArtifactStore | None:
+        """The environment's store for this backend, format and fingerprint."""
+        if environment is None:
+            return None
+        from quernel.store.compilation import opened_store
 
-        self._store = None
-        if environment is not None:
-            info = self.compiler.target_info
-            self._store = compilation_store(
-                info.backend,
-                info.fingerprint,
-                artifact_format=self.compiler.artifact_format,
-                environment=environment,
-            )
+        info = self.compiler.target_info
+        return opened_store(info.backend, info.fingerprint, self.compiler.artifact_format, environment)
+
+    def use_environment(self, environment: Environment | None, store: ArtifactStore | None) -> None:
+        """Looks and stores in that environment from now on."""
+        self._store = store
 
     def stored(self, id: ArtifactId[VariantT]) -> ArtifactT | None:  # noqa: A002 — the design's name
         """The kept artifact of that id."""

@@ -59,8 +59,8 @@ def append_records(
     batch: CompilationBatchRecord,
     level: RecordsLevel,
 ) -> None:
-    """Appends a closed batch to this process's log in the environment; without one, nothing is kept."""
-    if environment is None or environment.is_closed or not records:
+    """Appends a closed batch, even one of failures alone, to this process's log in the environment, if there is one."""
+    if environment is None or environment.is_closed or level == "off":
         return
     from quernel.store.record_log import RecordLog
 

@@ -38,6 +38,7 @@ __all__ = [
     "BinaryOp",
     "Bitcast",
     "Break",
+    "Breakpoint",
     "Call",
     "Cast",
     "Compare",
@@ -663,6 +664,13 @@ class Print:
 
 
 @attrs.frozen(kw_only=True)
+class Breakpoint:
+    """Where the interpreter hands its thread to Python's debugger; nothing on any other device."""
+
+    loc: Location = _loc()
+
+
+@attrs.frozen(kw_only=True)
 class Alloc:
     """Allocates an uninitialised array of a constant shape; at the top level of a function's body only."""
 
@@ -688,6 +696,7 @@ Stmt = (
     | Return
     | Assert
     | Print
+    | Breakpoint
     | Alloc
 )
 

@@ -18,6 +18,7 @@ from quernel.ir.nodes import (
     AtomicOp,
     Barrier,
     Break,
+    Breakpoint,
     Call,
     Continue,
     Expr,
@@ -47,9 +48,10 @@ __all__ = ["IRSyntaxError", "parse_module"]
 _INDENT: Final = 4
 _ATOMIC_OPS: Final = {op.value: op for op in AtomicOp}
 _SUBGROUP_OPS: Final = {op.value: op for op in SubgroupOp}
-_SIMPLE: Final[dict[str, type[Barrier] | type[Break] | type[Continue]]] = {
+_SIMPLE: Final[dict[str, type[Barrier] | type[Break] | type[Breakpoint] | type[Continue]]] = {
     "barrier": Barrier,
     "break": Break,
+    "breakpoint": Breakpoint,
     "continue": Continue,
 }
 
@@ -267,7 +269,7 @@ class _Parser:
         token = cursor.token
         word = token.text if token.kind is TokenKind.WORD else ""
         match word:
-            case "barrier" | "break" | "continue":
+            case "barrier" | "break" | "breakpoint" | "continue":
                 cursor.take()
                 return _SIMPLE[word]()
             case "return":

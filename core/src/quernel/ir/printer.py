@@ -34,6 +34,7 @@ from quernel.ir.nodes import (
     BinaryOp,
     Bitcast,
     Break,
+    Breakpoint,
     Call,
     Cast,
     Compare,
@@ -257,7 +258,19 @@ class _Printer:
 
     def _simple(
         self,
-        stmt: Assign | Store | Atomic | Subgroup | Barrier | Call | Break | Continue | Return | Assert | Print | Alloc,
+        stmt: Assign
+        | Store
+        | Atomic
+        | Subgroup
+        | Barrier
+        | Call
+        | Break
+        | Continue
+        | Return
+        | Assert
+        | Print
+        | Breakpoint
+        | Alloc,
     ) -> str:
         match stmt:
             case Assign():
@@ -281,6 +294,8 @@ class _Printer:
                 return f"{results}call {_name(stmt.function)}({arguments})"
             case Break():
                 return "break"
+            case Breakpoint():
+                return "breakpoint"
             case Continue():
                 return "continue"
             case Return():

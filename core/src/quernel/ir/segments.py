@@ -23,6 +23,7 @@ from quernel.ir.nodes import (
     Atomic,
     Barrier,
     Break,
+    Breakpoint,
     Call,
     Const,
     Continue,
@@ -266,7 +267,7 @@ class _Splitter:
                 )
             case Barrier():
                 return True
-            case Assign() | Store() | Atomic() | Subgroup() | Call() | Assert() | Print() | Alloc():
+            case Assign() | Store() | Atomic() | Subgroup() | Call() | Assert() | Print() | Breakpoint() | Alloc():
                 return False
             case _:
                 assert_never(stmt)

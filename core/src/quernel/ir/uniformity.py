@@ -27,6 +27,7 @@ from quernel.ir.nodes import (
     Atomic,
     Barrier,
     Break,
+    Breakpoint,
     Call,
     Continue,
     Expr,
@@ -272,7 +273,7 @@ class _Analysis:
                 flow.returned = _worse(flow.returned, left)
                 for value in stmt.values:
                     self.results = _worse(self.results, self.cause(value), control)
-            case Store() | Assert() | Print() | Alloc():
+            case Store() | Assert() | Print() | Breakpoint() | Alloc():
                 pass
             case _:
                 assert_never(stmt)

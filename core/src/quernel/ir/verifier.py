@@ -23,6 +23,7 @@ from quernel.ir.nodes import (
     BinaryOp,
     Bitcast,
     Break,
+    Breakpoint,
     Call,
     Cast,
     Compare,
@@ -231,7 +232,9 @@ class _Checker:
                 case _:
                     self._simple(stmt)
 
-    def _simple(self, stmt: Assign | Store | Atomic | Subgroup | Barrier | Call | Return | Assert | Print) -> None:
+    def _simple(
+        self, stmt: Assign | Store | Atomic | Subgroup | Barrier | Call | Return | Assert | Print | Breakpoint
+    ) -> None:
         match stmt:
             case Assign():
                 self._assigned(stmt.name, stmt.value.type, stmt.loc)
@@ -253,7 +256,7 @@ class _Checker:
                 self._recorded(stmt)
             case Print():
                 self._recorded(stmt)
-            case Barrier():
+            case Barrier() | Breakpoint():
                 pass
             case _:
                 assert_never(stmt)

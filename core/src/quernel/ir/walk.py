@@ -22,6 +22,7 @@ from quernel.ir.nodes import (
     Binary,
     Bitcast,
     Break,
+    Breakpoint,
     Call,
     Cast,
     Compare,
@@ -186,7 +187,7 @@ def expressions_of(stmt: Stmt) -> tuple[Expr, ...]:
             return (stmt.start, stmt.stop, stmt.step)
         case Return() | Print():
             return stmt.values
-        case Barrier() | Loop() | Break() | Continue() | Alloc():
+        case Barrier() | Loop() | Break() | Breakpoint() | Continue() | Alloc():
             return ()
         case _:
             assert_never(stmt)
@@ -220,7 +221,7 @@ def with_expressions(stmt: Stmt, replaced: tuple[Expr, ...]) -> Stmt:
             return attrs.evolve(stmt, start=start, stop=stop, step=step)
         case Return() | Print():
             return attrs.evolve(stmt, values=replaced)
-        case Barrier() | Loop() | Break() | Continue() | Alloc():
+        case Barrier() | Loop() | Break() | Breakpoint() | Continue() | Alloc():
             return stmt
         case _:
             assert_never(stmt)
@@ -235,7 +236,7 @@ def bodies(stmt: Stmt) -> tuple[Body, ...]:
             return (stmt.body,)
         case Assign() | Store() | Atomic() | Subgroup() | Barrier() | Call():
             return ()
-        case Break() | Continue() | Return() | Assert() | Print() | Alloc():
+        case Break() | Breakpoint() | Continue() | Return() | Assert() | Print() | Alloc():
             return ()
         case _:
             assert_never(stmt)
@@ -253,7 +254,7 @@ def with_bodies(stmt: Stmt, replaced: tuple[Body, ...]) -> Stmt:
             return attrs.evolve(stmt, body=replaced[0])
         case Assign() | Store() | Atomic() | Subgroup() | Barrier() | Call():
             return stmt
-        case Break() | Continue() | Return() | Assert() | Print() | Alloc():
+        case Break() | Breakpoint() | Continue() | Return() | Assert() | Print() | Alloc():
             return stmt
         case _:
             assert_never(stmt)

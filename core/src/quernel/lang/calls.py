@@ -91,6 +91,11 @@ def call(
     if function is print:
         lower_print(lowering, node, arguments, keywords)
         return None
+    if function is breakpoint:
+        if arguments or keywords:
+            raise lowering.refuse.syntax(node, "`breakpoint` takes no arguments in a kernel", "write `breakpoint()`")
+        lowering.emit(nodes.Breakpoint(loc=lowering.where(node)))
+        return None
     if isinstance(function, DeviceFunction):
         return _device_function(lowering, node, function, arguments, keywords)
     try:

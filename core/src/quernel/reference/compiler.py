@@ -15,7 +15,7 @@ from quernel.compiler.halves import ArtifactCompiler, Signature
 from quernel.dtypes import ArrayType, DType, u64
 from quernel.errors import ValidationError
 from quernel.identity import build_id_hash
-from quernel.ir.nodes import Alloc, Kernel, Module, Space
+from quernel.ir.nodes import Alloc, Call, Function, Kernel, Module, Space
 from quernel.ir.passes import contract, fold
 from quernel.ir.walk import walk_statements
 from quernel.reference.lowering import lower_module
@@ -113,11 +113,23 @@ def _header(module: Module) -> ArtifactHeader:
 
 
 def _shared_bytes(module: Module) -> int:
-    """What the shared arrays of a block take, each at a multiple of its alignment."""
-    size = 0
-    for body in (module.kernel.body, *(function.body for function in module.functions)):
-        for stmt in walk_statements(body):
+    """What the shared arrays of a block take, each at a multiple of its alignment; each call has its own."""
+    functions = {function.name: function for function in module.functions}
+    known: dict[str, tuple[int, int]] = {}
+
+    def needs(owner: Kernel | Function) -> tuple[int, int]:
+        size, widest = 0, 1
+        for stmt in walk_statements(owner.body):
             if isinstance(stmt, Alloc) and stmt.space is Space.SHARED:
-                alignment = stmt.element.alignment
-                size = -(-size // alignment) * alignment + math.prod(stmt.shape) * stmt.element.itemsize
-    return size
+                num_bytes, alignment = math.prod(stmt.shape) * stmt.element.itemsize, stmt.element.alignment
+            elif isinstance(stmt, Call):
+                if stmt.function not in known:
+                    known[stmt.function] = needs(functions[stmt.function])
+                num_bytes, alignment = known[stmt.function]
+            else:
+                continue
+            size = -(-size // alignment) * alignment + num_bytes
+            widest = max(widest, alignment)
+        return size, widest
+
+    return needs(module.kernel)[0]

@@ -15,6 +15,7 @@ from quernel.ir.nodes import (
     Atomic,
     Barrier,
     Break,
+    Breakpoint,
     Call,
     Const,
     Continue,
@@ -33,6 +34,7 @@ from quernel.ir.nodes import (
     Subgroup,
 )
 from quernel.ir.sites import site_of
+from quernel.ir.walk import walk_statements
 from quernel.locations import Location
 from quernel.reference.expressions import THREAD, ExpressionLowering
 from quernel.reference.positions import Builder, Positions
@@ -69,11 +71,14 @@ class Constants:
 def lower_module(module: Module) -> tuple[tuple[LoweredFunction, ...], Constants]:
     """The functions of a module, the kernel first, and the constants that they name."""
     waiting = _waiting_functions(module)
+    sharing = _sharing_functions(module)
     constants = Constants()
     lowered = [
-        _FunctionLowering(module.kernel, KERNEL, module.kernel, waiting, constants).lower(),
+        _FunctionLowering(module.kernel, KERNEL, module.kernel, waiting, sharing, constants).lower(),
         *[
-            _FunctionLowering(function, function_name(function.name), module.kernel, waiting, constants).lower()
+            _FunctionLowering(
+                function, function_name(function.name), module.kernel, waiting, sharing, constants
+            ).lower()
             for function in module.functions
         ],
     ]
@@ -84,12 +89,19 @@ class _FunctionLowering:
     """Lowers one function, statement by statement."""
 
     def __init__(
-        self, function: Kernel | Function, key: str, kernel: Kernel, waiting: frozenset[str], constants: Constants
+        self,
+        function: Kernel | Function,
+        key: str,
+        kernel: Kernel,
+        waiting: frozenset[str],
+        sharing: frozenset[str],
+        constants: Constants,
     ) -> None:
         self._function = function
         self._key = key
         self._is_checked = kernel.options.checked
         self._waiting = waiting
+        self._sharing = sharing
         self._constants = constants
         self._positions = Positions(function.loc)
         self._body: list[ast.stmt] = []
@@ -167,6 +179,8 @@ class _FunctionLowering:
                     self._assert(at, statement)
             case Alloc():
                 self._allocate(at, statement)
+            case Breakpoint():
+                self._effect(at, at.call(".breakpoint"))
             case Subgroup():
                 self._meet(at, statement)
             case Print(values=values):
@@ -219,7 +233,10 @@ class _FunctionLowering:
             for argument in call.arguments
         ]
         key = function_name(call.function)
-        value = at.call(key, at.name(THREAD), *arguments)
+        thread = at.name(THREAD)
+        if key in self._sharing:
+            thread = at.call(operation_name("inside", str(self._constants.site(call.loc))), thread)
+        value = at.call(key, thread, *arguments)
         if key in self._waiting:
             value = at.put(ast.YieldFrom(value))
         targets = [at.target(result) for result in call.results]
@@ -283,3 +300,19 @@ def _waiting_functions(module: Module) -> frozenset[str]:
     }
     uses = parameter_uses(module)
     return frozenset(keys | {KERNEL} if uses.has_barrier or uses.has_subgroup else keys)
+
+
+def _sharing_functions(module: Module) -> frozenset[str]:
+    """The keys of the functions that allocate shared memory, by themselves or in what they call."""
+    callees: dict[str, set[str]] = {}
+    found: set[str] = set()
+    for function in module.functions:
+        statements = list(walk_statements(function.body))
+        callees[function.name] = {stmt.function for stmt in statements if isinstance(stmt, Call)}
+        if any(isinstance(stmt, Alloc) and stmt.space is Space.SHARED for stmt in statements):
+            found.add(function.name)
+    size = -1
+    while size != len(found):
+        size = len(found)
+        found.update(name for name, called in callees.items() if called & found)
+    return frozenset(map(function_name, found))

@@ -40,7 +40,18 @@ class ReferenceBackend(Backend):
             backend=self.name,
             name=_TARGET,
             fingerprint=f"python-{_python_version()}",
-            capabilities=Capabilities(checked=True),
+            capabilities=Capabilities(
+                exact_f32=True,
+                exact_f64=True,
+                f64=True,
+                f16=True,
+                bf16=True,
+                int64_atomics=True,
+                f64_atomics=True,
+                barriers=True,
+                subgroups=True,
+                checked=True,
+            ),
             limits=Limits(max_grid=((1 << 62) - 1,) * 3, max_shared_bytes=256 * 1024),
         )
 

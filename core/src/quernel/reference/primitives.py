@@ -140,6 +140,17 @@ def _shared(name: str, shape: str, site: str) -> Callable[[Thread, ValueType], E
     return of_block
 
 
+def _inside(call: str) -> Callable[[Thread], Thread]:
+    """The thread as a call sees it: each call has shared memory of its own, as if the function stood in its place."""
+    key = f".call {call}"
+
+    def of_call(thread: Thread) -> Thread:
+        memory: dict[str, Any] = thread[BLOCK_MEMORY]
+        return (memory.setdefault(key, {}), *thread[BLOCK_MEMORY + 1 :])
+
+    return of_call
+
+
 def _meeting(op: str, dtype: str) -> Callable[[int, tuple[Value, ...]], Meeting]:
     operation, type_ = SubgroupOp(op), BY_NAME[dtype]
     return lambda site, operands: Meeting(site, operation, type_, operands)
@@ -169,9 +180,11 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     ".round": _round,
     ".private": _private,
     ".shared": _shared,
+    ".inside": _inside,
     ".atomic": AtomicOp,
     ".meeting": _meeting,
     ".print": lambda: _print,
+    ".breakpoint": lambda: breakpoint,
     ".failed": lambda: _failed,
     ".outside": lambda: _outside,
     ".trips": lambda: _trips,

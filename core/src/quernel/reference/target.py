@@ -13,6 +13,7 @@ from quernel.reference.compiler import ReferenceCompiler
 from quernel.reference.lowering import KERNEL
 from quernel.reference.primitives import OBJECT, SITE, is_primitive, primitive
 from quernel.reference.types import Loaded, Lowered, LoweredFunction, ReferenceArtifact, Variant
+from quernel.runtime.launch_sites import INTERPRETED
 
 __all__ = ["ReferenceTarget"]
 
@@ -40,7 +41,7 @@ class ReferenceTarget(CompilationTarget[Variant, ReferenceArtifact, Loaded]):
             CompilationError: Python cannot compile them, as they are nested too deeply for it.
         """
         lowered = artifact.lowered
-        linked: dict[str, Any] = {"__name__": __name__}
+        linked: dict[str, Any] = {"__name__": INTERPRETED}
         for function in lowered.functions:
             linked[function.key] = _compiled(function, linked, lowered)
         kernel = lowered.functions[0]

@@ -120,7 +120,8 @@ def _know(array: DeviceArray) -> tuple[int, bool, object, ArrayArgument]:
     if array.address & 15:
         facts &= _UNALIGNED
     argument = ArrayArgument(array.address, array.shape, strides)
-    known = array.launch_kind = (facts, repeats, (array.dtype, len(array.shape)), argument)
+    known = (facts, repeats, (array.dtype, len(array.shape)), argument)
+    object.__setattr__(array, "launch_kind", known)  # the one attribute that is worked out later
     return known
 
 

@@ -74,6 +74,8 @@ class _HostBytes:
 class DeviceArray:
     """An array on a device. Indexing gives views; nothing is copied but by the methods that say so.
 
+    Its attributes never change. It hashes by identity, and is compared by its elements only once they are on the host.
+
     Attributes:
         device: where it is.
         dtype: type of its elements.
@@ -94,6 +96,16 @@ class DeviceArray:
         "strides",
     )
 
+    _allocation: Allocation
+    _offset: int
+    device: Device
+    dtype: DType | StructType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    address: int
+    launch_kind: Any
+    """What the launch path knows of this array, worked out at its first launch."""
+
     def __init__(
         self,
         allocation: Allocation,
@@ -102,15 +114,29 @@ class DeviceArray:
         strides: tuple[int, ...],
         offset_bytes: int,
     ) -> None:
-        self._allocation = allocation
-        self._offset = offset_bytes
-        self.device = allocation.device
-        self.dtype = dtype
-        self.shape = shape
-        self.strides = strides
-        self.address = allocation.memory.address + offset_bytes
-        self.launch_kind: Any = None
-        """What the launch path knows of this array, worked out at its first launch."""
+        put = object.__setattr__
+        put(self, "_allocation", allocation)
+        put(self, "_offset", offset_bytes)
+        put(self, "device", allocation.device)
+        put(self, "dtype", dtype)
+        put(self, "shape", shape)
+        put(self, "strides", strides)
+        put(self, "address", allocation.memory.address + offset_bytes)
+        put(self, "launch_kind", None)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Launches trust these attributes; plain ones are read faster than properties.
+        raise AttributeError(f"{name!r} of a device array cannot be assigned; make a view, as a[2:5] or a.reshape(...)")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name!r} of a device array cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        if other is self:
+            return True
+        raise KernelTypeError("device arrays are not compared on the device", fix="compare a.numpy() == b.numpy()")
+
+    __hash__ = object.__hash__
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
@@ -314,6 +340,12 @@ class DeviceArray:
         result.copy_from(self)
         return result
 
+    def __copy__(self) -> DeviceArray:
+        return self.copy()
+
+    def __deepcopy__(self, memo: object) -> DeviceArray:
+        return self.copy()
+
     def astype(self, dtype: Any) -> DeviceArray:
         """A copy with elements of another type, by the language's cast rules."""
         from quernel.runtime.casts import cast_array
@@ -333,10 +365,11 @@ class DeviceArray:
             raise KernelTypeError(f"an array of {self.dtype} is not filled with one value", fix="copy an array into it")
         number = convert_scalar(value, self.dtype, "the elements' type")
         element = _element(number, self.dtype)
-        if self.device.interceptors or (self._allocation.host is None and self.is_contiguous):
-            self._check_contiguous_fill()
+        if self.is_contiguous and (self._allocation.host is None or self.device.is_intercepted):
             self.device.fill(self._allocation.memory, self._offset, element.tobytes(), self.size, self)
             return
+        if self.device.is_capturing:
+            raise LaunchError("a strided array cannot be filled in a graph", fix="fill a contiguous array")
         self._check_usable("filled")
         host = self._host_array(element.dtype)
         if host is not None:
@@ -437,9 +470,9 @@ class DeviceArray:
     def _copy_within(self, source: DeviceArray) -> bool:
         """Copies on the device itself where both sides are contiguous and apart."""
         if not (self.is_contiguous and source.is_contiguous) or self._allocation is source._allocation:
-            if self.device.interceptors:
+            if self.device.is_capturing:
                 raise LaunchError(
-                    "a copy between strided or overlapping arrays cannot be part of a graph or profile",
+                    "a copy between strided or overlapping arrays cannot be part of a graph",
                     fix="copy contiguous arrays",
                 )
             return False
@@ -460,10 +493,6 @@ class DeviceArray:
                 f"a copy between {self.dtype} of shape {self.shape} and {dtype} of shape {other.shape}",
                 fix="convert with .astype(...) and make the shapes equal first",
             )
-
-    def _check_contiguous_fill(self) -> None:
-        if not self.is_contiguous:
-            raise LaunchError("a strided array cannot be filled in a graph or profile", fix="fill a contiguous array")
 
     def _check_usable(self, done: str) -> None:
         self.device.check_open()

@@ -58,7 +58,7 @@ class Device:
         self.name = f"{self.info.backend}:{self.info.index}"
         self.is_host_accessible = operations.host_accessible
         self.interceptors: tuple[Interceptor, ...] = ()
-        self.reports: list[PendingReport] = []
+        self.reports: list[PendingReport] = []  # Never changed, only replaced, under the lock.
         self.is_closed = False
         self._closed_because = ""
         self._on_close = on_close
@@ -128,11 +128,10 @@ class Device:
         for length in lengths:
             nbytes *= length
         memory = self.operations.allocate(nbytes)
+        allocation = Allocation(self, memory, None)  # From here on it is given back, whatever follows.
         view = self.operations.host_view(memory)
-        host = np.frombuffer(view, np.uint8) if view is not None and len(view) else None
-        if view is not None and host is None:
-            host = np.empty(0, np.uint8)
-        allocation = Allocation(self, memory, host)
+        if view is not None:
+            allocation.host = np.frombuffer(view, np.uint8) if len(view) else np.empty(0, np.uint8)
         return DeviceArray(allocation, element, lengths, contiguous_strides(lengths, element.itemsize), 0)
 
     def zeros(self, shape: int | Sequence[int], dtype: Any = f64) -> DeviceArray:
@@ -205,14 +204,25 @@ class Device:
             self.show_reports(None, everywhere=True)
 
     def show_reports(self, stream: Any, *, everywhere: bool = False) -> None:
-        """Shows what finished launches have printed, in one stream or everywhere."""
+        """Shows what finished launches have printed, in one stream or everywhere.
+
+        Raises:
+            OutOfBoundsError, KernelAssertionError: the first violation found; all else is shown before.
+        """
         if not self.reports:
             return
         with self._lock:
             over = [report for report in self.reports if everywhere or report.stream is stream]
             self.reports = [report for report in self.reports if not (everywhere or report.stream is stream)]
-        for report in over:
-            report.finish()
+        if over:
+            from quernel.runtime.reports import finish_all
+
+            finish_all(over)
+
+    def keep_report(self, report: PendingReport) -> None:
+        """Shows, once somebody waits for it, what a launch that is not over prints."""
+        with self._lock:
+            self.reports = [*self.reports, report]
 
     def stream(self) -> Stream:
         """A new stream, whose work runs in order and beside that of other streams."""
@@ -239,6 +249,11 @@ class Device:
     def is_capturing(self) -> bool:
         """Whether this thread captures a graph of this device."""
         return any(found.captures and found.applies() for found in self.interceptors)
+
+    @property
+    def is_intercepted(self) -> bool:
+        """Whether this thread captures a graph of this device or profiles it."""
+        return any(found.applies() for found in self.interceptors)
 
     def give(self, name: str, run: Callable[[Any], None], stream: Any, keep: object) -> None:
         """Runs a piece of work in a stream, or hands it to the graph that is being captured.
@@ -288,6 +303,11 @@ class Device:
                 fix="create the device in the child, or start processes with 'spawn'",
             )
         raise LaunchError(f"the device {self.name} is closed", fix=f"open it again with qn.device({self.name!r})")
+
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether it was closed because this process was forked from the one that opened it."""
+        return bool(self._closed_because)
 
     def close(self) -> None:
         """Waits for the device's work and gives back what it holds, its arrays included. Idempotent."""

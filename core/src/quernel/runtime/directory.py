@@ -117,9 +117,12 @@ class DeviceDirectory:
         """The device that the user named for launches: `use`, then `set_default_device`, then `QUERNEL_DEVICE`."""
         used = _used.get()
         if used is not None:
-            return used
-        if self._default is not None:
-            return self._default
+            return self._open_again(used) if used.is_closed else used
+        default = self._default
+        if default is not None:
+            if default.is_closed:
+                default = self._default = self._open_again(default)
+            return default
         variable = settings.device()
         return self.device(variable) if variable is not None else None
 
@@ -164,6 +167,12 @@ class DeviceDirectory:
             if self._open.get(key) is device:
                 del self._open[key]
             self._by_spec = {spec: kept for spec, kept in self._by_spec.items() if kept is not device}
+
+    def _open_again(self, closed: Device) -> Device:
+        """What stands for a device that was named and then closed; one that a fork left behind stays closed."""
+        if closed.is_left_behind:
+            return closed
+        return self._opened(self._source.load(closed.info.backend), closed.info)
 
     def renew_after_fork(self) -> None:
         """In the child of a fork: the lock may have been held by a thread that is not there."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import linecache
 import sys
 from itertools import islice
-from types import FrameType
+from types import FrameType, TracebackType
 
 from quernel.errors import DeviceError, KernelTypeError, LaunchError, PluginError, QuernelError, ValidationError
 from quernel.locations import Location
 
-__all__ = ["as_raised_by_the_call"]
+__all__ = ["INTERPRETED", "as_raised_by_the_call"]
+
+INTERPRETED = "<kernel>"
+"""The module's name in the globals of a kernel that an interpreter runs as Python; its frames are told by it."""
 
 _OF_A_CALL = (KernelTypeError, LaunchError, ValidationError, DeviceError, PluginError)
 """The errors that are about a call of the user's where they are about no line of a kernel."""
@@ -20,13 +23,20 @@ def as_raised_by_the_call(error: QuernelError, depth: int) -> QuernelError:
     """The error as the user is to see it, to be raised anew from its cause.
 
     It belongs to the call `depth` frames above the caller: it gets the place of that call if it has none, and loses
-    the frames of the framework below the caller.
+    the frames of the framework below the caller. Frames of a kernel that was interpreted stay: they are the user's.
     """
     if error.where is None and isinstance(error, _OF_A_CALL):
         where = _call_in(sys._getframe(depth + 1))
         error.where = where
         error.source_line = linecache.getline(where.file, where.line) or None
-    return error.with_traceback(None)
+    return error.with_traceback(_from_the_kernel_on(error))
+
+
+def _from_the_kernel_on(error: QuernelError) -> TracebackType | None:
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_globals.get("__name__") != INTERPRETED:
+        traceback = traceback.tb_next
+    return traceback
 
 
 def _call_in(frame: FrameType) -> Location:

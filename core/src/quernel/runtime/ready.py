@@ -77,7 +77,7 @@ def make_ready(
         except OutdatedKernelError:  # Another thread assigned to what the kernel captures.
             if not attempts_left:
                 raise
-    _check_shared(loaded.header, target_info.limits, device)
+    _check_shared(definition.name, loaded.header, target_info.limits, device)
     types = tuple(given for _, given in parameters)
     return Ready(definition, device, loaded.header, loaded.loaded, types, captured, fixed)
 
@@ -279,10 +279,10 @@ def _check_block(block: tuple[int, ...], limits: Limits, device: Device) -> None
             )
 
 
-def _check_shared(header: ArtifactHeader, limits: Limits, device: Device) -> None:
+def _check_shared(name: str, header: ArtifactHeader, limits: Limits, device: Device) -> None:
     if header.shared_bytes > limits.max_shared_bytes:
         raise ValidationError(
-            f"kernel {header.entry} takes {header.shared_bytes} bytes of shared memory, "
+            f"kernel {name} takes {header.shared_bytes} bytes of shared memory, "
             f"{device.name} allows {limits.max_shared_bytes}",
             fix="use smaller shared arrays or a smaller block",
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import sys
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from quernel.runtime.devices import Device
     from quernel.runtime.operations import Memory, PreparedLaunch
 
-__all__ = ["PendingReport", "ReportingLaunches", "show_at_exit"]
+__all__ = ["PendingReport", "ReportingLaunches", "finish_all", "show_at_exit"]
 
 _HEAD_CELLS: Final = diagnostics.PRINT_RECORDS
 _HEAD_BYTES: Final = diagnostics.CELL_BYTES * _HEAD_CELLS
@@ -87,13 +88,15 @@ class ReportingLaunches:
             report.free()
             raise
         if self._waits and not (self._is_checked or on_host):
-            if len(device.reports) >= _MAX_PENDING:
-                device.synchronize()
             show_at_exit(device)
-            device.reports.append(report)
+            device.keep_report(report)
+            if len(device.reports) > _MAX_PENDING:
+                device.synchronize()
             return
-        device.show_reports(stream)
-        report.finish()
+        try:
+            device.show_reports(stream)
+        finally:
+            report.finish()
 
     def take_buffer(self) -> np.ndarray[Any, Any]:
         """A buffer in the host's memory, all zeros but for its capacity."""
@@ -217,6 +220,29 @@ class PendingReport:
             data = np.empty(_HEAD_BYTES + used * diagnostics.CELL_BYTES, np.uint8)
             operations.copy_to_host(data, self._memory, 0, self.stream)
         return data.data
+
+
+def finish_all(reports: Sequence[PendingReport]) -> None:
+    """Finishes every report, whatever the others find.
+
+    Raises:
+        OutOfBoundsError, KernelAssertionError: the first violation found; notes tell the others.
+    """
+    failures: list[Exception] = []
+    waiting = list(reversed(reports))
+    try:
+        while waiting:
+            try:
+                waiting.pop().finish()
+            except Exception as failure:
+                failures.append(failure)
+    finally:  # Interrupted: what is left is not shown.
+        for report in waiting:
+            report.free()
+    if failures:
+        for other in failures[1:]:
+            failures[0].add_note(f"another launch that was waited for: {other}")
+        raise failures[0]
 
 
 def _used_cells(cells: np.ndarray[Any, Any]) -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from quernel.identity import IrKey, KernelCacheKey, SourceDigest
     from quernel.store.layers import ReadOnlyLayer
 
-__all__ = ["compilation_store", "layers_from", "store_compiled"]
+__all__ = ["compilation_store", "layers_from", "opened_store", "store_compiled"]
 
 _layers_of: Callable[[Environment], Sequence[ReadOnlyLayer]] | None = None
 
@@ -35,27 +35,37 @@ def compilation_store(
 ) -> ArtifactStore | None:
     """The store for a backend's artifacts in an environment (default: the current one), open until that closes.
 
-    `None` when `QUERNEL_NO_CACHE` is set, or when the folder cannot be used: that is warned about once.
+    `None` when `QUERNEL_NO_CACHE` is set, or when the folder cannot be used: that is warned about once, and tried again
+    at the next call. Calls plugins, so a caller SHOULD hold no lock.
+    """
+    where = current_environment() if environment is None else environment
+    try:
+        return opened_store(backend, fingerprint, artifact_format, where)
+    except StoreError as error:
+        where.say_unusable(error)
+        return None
+
+
+def opened_store(
+    backend: str, fingerprint: str, artifact_format: int | str, environment: Environment
+) -> ArtifactStore | None:
+    """The same for callers who say themselves what went wrong.
+
+    Raises:
+        StoreError: the folder cannot be used, now or ever.
     """
     if settings.no_cache():
         return None
-    where = current_environment() if environment is None else environment
     names = StoreNames(backend, artifact_format, fingerprint)
 
     def opened() -> ArtifactStore:
-        store = ArtifactStore(where, names, layers=() if _layers_of is None else _layers_of(where))
+        store = ArtifactStore(environment, names, layers=() if _layers_of is None else _layers_of(environment))
         store.open()
         return store
 
-    try:
-        if where.unusable is not None:
-            raise where.unusable
-        store: ArtifactStore = where.hold(names, opened)
-    except StoreError as error:
-        if not where.is_closed:
-            where.unusable = error
-        where.say_unusable(error)
-        return None
+    if environment.unusable is not None:
+        raise environment.unusable
+    store: ArtifactStore = environment.hold(names, opened)
     return store
 
 

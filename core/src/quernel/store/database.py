@@ -150,6 +150,14 @@ class StoreReader:
         with self._lock:
             self._drop()
 
+    def rest(self) -> bool:
+        """Before a fork: waits up to a second for the call in progress; whether none begins before `go_on`."""
+        return self._lock.acquire(timeout=1.0)
+
+    def go_on(self) -> None:
+        """In the parent, after the fork."""
+        self._lock.release()
+
     def abandon(self) -> object:
         """In a forked child: starts afresh and returns the parent's connection, which must be kept unclosed."""
         self._lock = threading.Lock()

@@ -40,6 +40,7 @@ class Environment:
         self.locks_path = os.path.join(self.path, "locks")
         self.is_closed = False
         self.unusable: StoreError | None = None
+        """Why nothing can ever be kept here, where that is known without trying."""
         self._said_unusable = False
         self._lock = threading.RLock()
         self._held: dict[object, Any] = {}
@@ -52,16 +53,31 @@ class Environment:
     def hold(self, key: object, make: Callable[[], Any]) -> Any:
         """What is held under `key` until this environment closes; made at the first call.
 
+        `make` runs without any lock, as it may call plugins; where several threads make it at once, one result is held
+        and the others are closed.
+
         Raises:
             StoreError: the environment is closed, or `make` raised it.
         """
+        held = self._held_unless_closed(key)
+        if held is not None:
+            return held
+        made = make()
+        try:
+            with self._lock:
+                held = self._held_unless_closed(key)
+                if held is None:
+                    held = self._held[key] = made
+        finally:
+            if held is not made:
+                made.close()
+        return held
+
+    def _held_unless_closed(self, key: object) -> Any:
         with self._lock:
             if self.is_closed:
                 raise StoreError(f"the environment {self.path} is closed", fix="enter it again")
-            held = self._held.get(key)
-            if held is None:
-                held = self._held[key] = make()
-            return held
+            return self._held.get(key)
 
     def when_closed(self, callback: Callable[[Environment], object]) -> None:
         """Calls back with this environment when it closes: the place to drop what was loaded from it."""

@@ -342,5 +342,24 @@ def _renew_layers() -> None:
         layer._renew_after_fork()
 
 
+_resting: list[StoreWriter | StoreReader] = []
+
+
+def _rest() -> None:
+    """Before a fork: waits until no thread is within SQLite, whose own locks the child would find held for ever."""
+    for layer in list(_layers):
+        _resting.extend(part for part in (layer._writer, layer.reader) if part.rest())
+
+
+def _go_on() -> None:
+    while _resting:
+        _resting.pop().go_on()
+
+
+def _renew_in_child() -> None:
+    _resting.clear()
+    _renew_layers()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_layers)
+    os.register_at_fork(before=_rest, after_in_parent=_go_on, after_in_child=_renew_in_child)

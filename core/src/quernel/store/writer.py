@@ -82,6 +82,14 @@ class StoreWriter:
         with self._lock:
             self._reset()
 
+    def rest(self) -> bool:
+        """Before a fork: waits up to a second for the call in progress; whether none begins before `go_on`."""
+        return self._lock.acquire(timeout=1.0)
+
+    def go_on(self) -> None:
+        """In the parent, after the fork."""
+        self._lock.release()
+
     def abandon(self) -> object:
         """In a forked child: starts afresh and returns the parent's handles, which must be kept unclosed."""
         inherited = (self._cache, self._connections)

@@ -98,8 +98,7 @@ class _Lent:
         self.values = tuple(self._lent(value) if isinstance(value, np.ndarray) else value for value in given)
 
     def _lent(self, array: np.ndarray[Any, Any]) -> Any:
-        from quernel.dtypes import dtype_of
-        from quernel.runtime.arrays import DeviceArray
+        from quernel.runtime.arrays import DeviceArray, element_of
 
         root = array
         while isinstance(root.base, np.ndarray):
@@ -111,7 +110,7 @@ class _Lent:
             self._memory[id(root)] = (low, memory, copied)
         low, _, copied = self._memory[id(root)]
         address = array.__array_interface__["data"][0] if array.size else low
-        return DeviceArray(copied.allocation, dtype_of(array.dtype), array.shape, array.strides, address - low)
+        return DeviceArray(copied.allocation, element_of(array.dtype), array.shape, array.strides, address - low)
 
     def give_back(self, is_written: Sequence[bool]) -> None:
         """Copies memory back in which something was written."""

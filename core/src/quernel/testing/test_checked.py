@@ -51,6 +51,29 @@ def test_an_access_that_is_not_reached_is_not_checked(quernel_device: Any) -> No
     assert out.tolist() == [0, 1, 2, 3, -1, -1, -1, -1]
 
 
+@qn.func
+def element_of(values, index):
+    return values[index]
+
+
+@qn.kernel(checked=True)
+def reads_for_nothing(a, out):
+    i = qn.global_id()
+    unread = element_of(a, i + 1) * 2  # noqa: F841 — that is what it is about
+    out[i] = i
+
+
+@checked
+def test_a_load_that_nothing_reads_is_checked_even_in_a_function(quernel_device: Any) -> None:
+    out = np.zeros(4)
+    reads_for_nothing.over(3, device=quernel_device)(np.zeros(4), out)
+    assert out.tolist() == [0, 1, 2, 0]
+    with pytest.raises(OutOfBoundsError, match="index 4 is outside"):
+        reads_for_nothing.over(4, device=quernel_device)(np.zeros(4), out)
+    reads_for_nothing.options(checked=False, device=quernel_device).over(4)(np.zeros(5), out)
+    assert out.tolist() == [0, 1, 2, 3]
+
+
 @checked
 def test_a_checked_launch_that_is_right_gives_what_an_unchecked_one_gives(quernel_device: Any) -> None:
     body = "total = 0\nfor k in range(len(a)):\n    total += a[k] * (k + i)\nout[i] = total"
@@ -149,7 +172,7 @@ def test_a_promise_that_a_part_of_the_block_makes_stops_nobody(quernel_device: A
 def test_a_promise_that_one_subgroup_makes_is_compared_within_it(quernel_device: Any) -> None:
     body = "if qn.subgroup.id() == 0:\n    if qn.uniform(a[i]) > 1:\n        out[i] = qn.subgroup.sum(1)"
     kernel = written(body, checked=True).options(device=quernel_device)
-    size = quernel_device.target_info.capabilities.subgroup_size
+    size = quernel_device.target_info.subgroup_size
     a, out = np.full(2 * size, 2.0), np.zeros(2 * size)
     a[size:] = np.arange(size)
     kernel[1, 2 * size](a, out)

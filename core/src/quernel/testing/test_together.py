@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import quernel as qn
-from quernel.errors import KernelSyntaxError, OutOfBoundsError
+from quernel.errors import KernelSyntaxError, OutOfBoundsError, ValidationError
 from quernel.testing.fuzz.programs import kernel_of
 
 pytestmark = pytest.mark.quernel_needs("barriers", "f64")
@@ -504,3 +504,167 @@ def test_a_block_of_two_axes_is_one_block(quernel_device: Any) -> None:
     for i in (0, 3):
         for j in (0, 4):
             assert (out[i : i + 3, j : j + 4] == x[i : i + 3, j : j + 4].sum()).all()
+
+
+CONTROL = {
+    "branches": "if n > 2:\n    out[i] = qn.block.sum(x[i])\nelse:\n    out[i] = qn.block.max(x[i] * 2)",
+    "a chain of branches": (
+        "if n == 0:\n    r = qn.block.min(x[i])\nelif qn.block.any(x[i] == 9):\n    r = 1\n"
+        "elif qn.block.all(x[i] > n):\n    r = qn.block.max(x[i])\nelse:\n    r = -qn.block.sum(x[i])\nout[i] = r"
+    ),
+    "a conditional": "out[i] = qn.block.sum(x[i]) if n > 2 else qn.block.min(x[i]) - qn.block.max(x[i])",
+    "a short circuit": (
+        "r = 0\nif n > 2 and qn.block.any(x[i] > 7):\n    r = 1\nelif n < 2 or qn.block.all(x[i] > 0):\n"
+        "    r = 2\nout[i] = r"
+    ),
+    "a loop": "r = 0\nfor k in range(n):\n    r += qn.block.sum(x[i] * k)\nout[i] = r",
+    "the range of a loop": (
+        "r = 0\nfor k in range(qn.block.max(x[i]) - n):\n    r += k * qn.block.min(x[i])\nout[i] = r"
+    ),
+    "an unrolled loop": "r = 0\nfor k in qn.unroll(range(3)):\n    r += qn.block.max(x[i] * (k - 1))\nout[i] = r",
+    "the condition of a while": (
+        "v = x[i]\nr = 0\nwhile qn.block.any(v > n):\n    v = v // 2\n    r += 1\nout[i] = r * 100 + v"
+    ),
+    "a break and an else": (
+        "r = 0\nfor k in range(9):\n    if qn.block.sum(x[i] + k) > 40:\n        break\n    r += k\n"
+        "else:\n    r = -qn.block.sum(x[i])\nout[i] = r"
+    ),
+    "a continue": (
+        "r = 0\nfor k in range(6):\n    if qn.block.max(x[i] + k) % 2 == 0:\n        continue\n"
+        "    r += qn.block.scan(x[i] + k)\nout[i] = r"
+    ),
+    "an early return": "if qn.block.max(x[i]) > 7:\n    out[i] = 1\n    return\nout[i] = qn.block.scan(x[i])",
+    "loops in loops": (
+        "r = 0\nfor k in range(3):\n    v = x[i] + k\n    while qn.block.max(v) > n:\n"
+        "        v = v - qn.block.max(v) // 2 - 1\n"
+        "        if qn.block.all(v < 0):\n            break\n        r += qn.block.sum(v)\nout[i] = r"
+    ),
+    "collectives of collectives": (
+        "out[i] = qn.block.sum(qn.block.max(x[i]) + x[i]) + qn.block.scan(qn.block.scan(x[i]))"
+    ),
+    "device functions": (
+        "out[i] = picked(x[i], n) + picked(x[i] * 2, n + 1)",
+        "def picked(v, n):\n    if qn.block.any(v > 12):\n        return qn.block.sum(v)\n    for k in range(n):\n"
+        "        if qn.block.max(v + k) > 6:\n            return k + qn.block.min(v)\n    return -1\n",
+    ),
+}
+
+
+class OneBlock:
+    """`qn` for one block whose threads are the elements of an array; control does not differ between them."""
+
+    class block:
+        sum = staticmethod(lambda v: int(v.sum()))
+        min = staticmethod(lambda v: int(v.min()))
+        max = staticmethod(lambda v: int(v.max()))
+        any = staticmethod(lambda v: bool(v.any()))
+        all = staticmethod(lambda v: bool(v.all()))
+        scan = staticmethod(np.cumsum)
+
+    unroll = staticmethod(lambda values: values)
+
+
+def expected_of(body: str, function: str, x: Any, block: int, n: int) -> list[int]:
+    """What the threads of all blocks write, by NumPy."""
+    names: dict[str, Any] = {"qn": OneBlock}
+    exec(function + "def run(x, out, i, n):\n" + "".join(f"    {line}\n" for line in body.splitlines()), names)
+    out = np.full(len(x), -99)
+    for first in range(0, len(x), block):
+        names["run"](x, out, np.arange(first, first + block), n)
+    result: list[int] = out.tolist()
+    return result
+
+
+@pytest.mark.parametrize("is_checked", [False, pytest.param(True, marks=pytest.mark.quernel_needs("checked"))])
+@pytest.mark.parametrize("name", CONTROL)
+def test_collectives_may_stand_in_every_form_of_control(quernel_device: Any, name: str, is_checked: bool) -> None:
+    known = CONTROL[name]
+    body, function = (known, "") if isinstance(known, str) else known
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    helper = f"@qn.func\n{function}\n" if function else ""
+    kernel = kernel_of(f"{helper}@qn.kernel\ndef k(x, out, n: int):\n    i = qn.global_id()\n{lines}")
+    kernel = kernel.options(checked=is_checked)
+    for block, top in ((1, 10), (7, 4), (7, 10)):
+        x = np.random.default_rng(block * top).integers(0, top, 3 * block)
+        for n in (0, 2, 5):
+            out = np.full(len(x), -99)
+            launch(kernel, quernel_device, 3, block, x, out, n)
+            assert out.tolist() == expected_of(body, function, x, block, n)
+
+
+@pytest.mark.parametrize("value", ["sum(x[i])", "min(x[i])", "max(x[i])", "any(x[i] > 0)", "all(x[i] > 0)"])
+def test_the_whole_block_agrees_on_a_collective(quernel_device: Any, value: str) -> None:
+    kernel = kernel_of(
+        "@qn.kernel\ndef k(x, out):\n    i = qn.global_id()\n    tile = qn.shared(4, qn.i64)\n    tile[i] = i\n"
+        f"    if qn.block.{value} > 0:\n        qn.barrier()\n        out[i] = tile[3 - i]\n"
+    )
+    for given, wanted in ((1, [3, 2, 1, 0]), (0, [-1] * 4)):
+        out = np.full(4, -1)
+        launch(kernel, quernel_device, 1, 4, np.full(4, given), out)
+        assert out.tolist() == wanted
+
+
+def test_a_barrier_that_a_scan_decides_is_refused_with_its_chain(quernel_device: Any) -> None:
+    kernel = kernel_of(
+        "@qn.kernel\ndef k(x):\n    i = qn.global_id()\n    before = qn.block.scan(x[i])\n"
+        "    if before > 2:\n        qn.barrier()\n"
+    )
+    with pytest.raises(KernelSyntaxError, match="a barrier is reached by some threads") as caught:
+        launch(kernel, quernel_device, 1, 4, np.ones(4))
+    assert caught.value.where.line == 6
+    assert ":5" in caught.value.chain[0]
+    assert any(":4" in line for line in caught.value.chain[1:])
+
+
+# --- shared memory of device functions --------------------------------------------------------------------------------
+
+
+@qn.func
+def kept(value, thread):
+    """What the neighbour kept, in memory of this call; the value as it was at the end of the call before it."""
+    tile = qn.shared(4, qn.i64)
+    tile[thread] = value
+    qn.barrier()
+    return tile[thread ^ 1]
+
+
+@qn.func
+def kept_twice(value, thread):
+    return kept(value, thread), kept(value * 10, thread)
+
+
+@qn.kernel
+def each_call_shares_its_own(out):
+    thread = qn.local_id()
+    near, far = kept_twice(thread + 1, thread)
+    other = kept(thread + 100, thread)
+    out[thread, 0], out[thread, 1], out[thread, 2] = near, far, other
+
+
+def test_each_call_of_a_function_has_shared_memory_of_its_own(quernel_device: Any) -> None:
+    out = np.zeros((4, 3), np.int64)
+    launch(each_call_shares_its_own, quernel_device, 1, 4, out)
+    assert out.tolist() == [[2, 20, 101], [1, 10, 100], [4, 40, 103], [3, 30, 102]]
+
+
+@qn.func
+def half_of_it(values, thread):
+    big = qn.shared((40, 1024), qn.i32)
+    big[0, thread] = values[thread]
+    qn.barrier()
+    values[thread] = big[0, thread ^ 1]
+
+
+@qn.kernel
+def takes_it_twice(values):
+    thread = qn.local_id()
+    half_of_it(values, thread)
+    half_of_it(values, thread)
+
+
+def test_shared_memory_of_each_call_counts(quernel_device: Any) -> None:
+    limit = quernel_device.target_info.limits.max_shared_bytes
+    if not 40 * 4096 <= limit < 80 * 4096:
+        pytest.skip(f"needs a limit of shared memory between 160 and 320 KiB, {quernel_device} has {limit} bytes")
+    with pytest.raises(ValidationError, match=r"shared"):
+        launch(takes_it_twice, quernel_device, 1, 4, np.zeros(4, np.int32))

@@ -13,6 +13,7 @@ from quernel.ir.nodes import (
     Atomic,
     Barrier,
     Break,
+    Breakpoint,
     Call,
     Continue,
     For,
@@ -96,6 +97,8 @@ class BodyEmitter(ExpressionEmitter):
                 values = tuple(cell(self._code, scalar(value.type), self.value(value)) for value in stmt.values)
                 scope = self._scope
                 emit_print(self._unit, self._code, scope.diagnostics, stmt.site, scope.global_id, values)
+            case Breakpoint():
+                pass  # The interpreter alone stops.
             case Subgroup() | Barrier():
                 raise AssertionError(f"{type(stmt).__name__} was not refused")
             case _:

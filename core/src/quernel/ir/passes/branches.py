@@ -1,36 +1,49 @@
 """Removal of what never runs or never matters.
 
 Dead branches, loops that run zero times, statements behind a return, break or continue, assignments that nothing reads,
-locals and allocations that nothing mentions and device functions that nothing calls.
+calls that do nothing but return what nothing reads, locals and allocations that nothing mentions and device functions
+that nothing calls.
 
 A load goes with what nothing reads, so whoever wants every index checked inserts the checks before this pass.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Iterator, Set
+from typing import TypeVar, assert_never
 
 import attrs
 
 from quernel.ir import semantics
 from quernel.ir.analysis import assigned_names, read_names
-from quernel.ir.flow import completes
+from quernel.ir.flow import completes, has_one_trip
 from quernel.ir.nodes import (
     Alloc,
     ArrayRef,
     Assert,
     Assign,
     Atomic,
+    Barrier,
+    Break,
+    Breakpoint,
     Call,
     Const,
+    Continue,
     For,
     Function,
     If,
     Kernel,
     Load,
     Local,
+    Loop,
     Module,
+    Print,
+    Return,
+    RootKind,
+    Space,
     Stmt,
+    Store,
+    Subgroup,
 )
 from quernel.ir.walk import (
     Body,
@@ -50,8 +63,13 @@ _OwnerT = TypeVar("_OwnerT", Kernel, Function)
 
 def remove_dead_code(module: Module) -> Module:
     """`module` without what never runs or never matters."""
-    kernel = _cleaned(module.kernel)
-    functions = {function.name: _cleaned(function) for function in module.functions}
+    functions: dict[str, Function] = {}
+    pure: set[str] = set()
+    for function in _callees_first(module.functions):
+        functions[function.name] = _cleaned(function, pure)
+        if _is_pure(functions[function.name].body, pure):
+            pure.add(function.name)
+    kernel = _cleaned(module.kernel, pure)
     called: dict[str, None] = {}
     pending = [kernel.body]
     while pending:
@@ -59,17 +77,53 @@ def remove_dead_code(module: Module) -> Module:
             if isinstance(stmt, Call) and stmt.function not in called:
                 called[stmt.function] = None
                 pending.append(functions[stmt.function].body)
-    return Module(kernel=kernel, functions=tuple(f for name, f in functions.items() if name in called))
+    return Module(kernel=kernel, functions=tuple(functions[f.name] for f in module.functions if f.name in called))
 
 
-def _cleaned(owner: _OwnerT) -> _OwnerT:
+def _callees_first(functions: tuple[Function, ...]) -> Iterator[Function]:
+    waits = {
+        function.name: {stmt.function for stmt in walk_statements(function.body) if isinstance(stmt, Call)}
+        for function in functions
+    }
+    done: set[str] = set()
+    while len(done) < len(functions):
+        left = [f for f in functions if f.name not in done]
+        ready = [f for f in left if waits[f.name] <= done] or left  # Functions in a circle are refused elsewhere.
+        yield from ready
+        done.update(function.name for function in ready)
+
+
+def _cleaned(owner: _OwnerT, pure: Set[str]) -> _OwnerT:
     before: Body = ()
     body: Body = owner.body
     while body is not before:
-        before, body = body, _needed(_reachable(body))
+        before, body = body, _needed(_reachable(body), pure)
     mentioned = {*assigned_names(body), *read_names(body)}
     variables = tuple(variable for variable in owner.locals if variable.name in mentioned)
     return attrs.evolve(owner, body=body, locals=variables)
+
+
+def _is_pure(body: Body, pure: Set[str]) -> bool:
+    """Whether a device function surely ends, and does nothing that anyone sees but return values."""
+    return all(_does_nothing(stmt, pure) for stmt in walk_statements(body))
+
+
+def _does_nothing(stmt: Stmt, pure: Set[str]) -> bool:
+    match stmt:
+        case Assign() | If() | For() | Break() | Continue() | Return():
+            return True
+        case Store():
+            return stmt.place.root.kind is RootKind.PRIVATE
+        case Alloc():
+            return stmt.space is Space.PRIVATE
+        case Call():
+            return stmt.function in pure
+        case Loop():
+            return has_one_trip(stmt)
+        case Atomic() | Subgroup() | Barrier() | Assert() | Print() | Breakpoint():
+            return False
+        case _:
+            assert_never(stmt)
 
 
 # --- what never runs --------------------------------------------------------------------------------------------------
@@ -115,14 +169,16 @@ def _truncated(body: Body) -> Body:
 # --- what never matters -----------------------------------------------------------------------------------------------
 
 
-def _needed(body: Body) -> Body:
-    """`body` without assignments whose value reaches nothing but such assignments, and without unused allocations."""
-    needed = _needed_names(body)
+def _needed(body: Body, pure: Set[str]) -> Body:
+    """`body` without assignments and pure calls whose values reach nothing but such, and without unused allocations."""
+    needed = _needed_names(body, pure)
     arrays = _arrays(body)
 
     def kept(stmt: Stmt) -> Stmt | Body:
         match stmt:
             case Assign() if stmt.name not in needed:
+                return ()
+            case Call() if stmt.function in pure and needed.isdisjoint(stmt.results):
                 return ()
             case Alloc() if stmt.name not in arrays:
                 return ()
@@ -148,7 +204,7 @@ def _arrays(body: Body) -> set[str]:
     return names
 
 
-def _needed_names(body: Body) -> set[str]:
+def _needed_names(body: Body, pure: Set[str]) -> set[str]:
     feeds: dict[str, set[str]] = {}
     pending: list[str] = []
     for stmt in walk_statements(body):
@@ -157,6 +213,9 @@ def _needed_names(body: Body) -> set[str]:
         }
         if isinstance(stmt, Assign):
             feeds.setdefault(stmt.name, set()).update(read)
+        elif isinstance(stmt, Call) and stmt.function in pure:
+            for name in stmt.results:
+                feeds.setdefault(name, set()).update(read)
         else:
             pending.extend(read)
     needed: set[str] = set()

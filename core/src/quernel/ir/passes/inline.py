@@ -20,6 +20,7 @@ from quernel.ir.nodes import (
     Atomic,
     Barrier,
     Break,
+    Breakpoint,
     Call,
     Const,
     Continue,
@@ -251,7 +252,7 @@ class _Renaming:
                 )
                 results = tuple(self.names[name] for name in stmt.results)
                 return attrs.evolve(stmt, results=results, arguments=arguments)
-            case Barrier() | Break() | Continue() | Return() | Assert() | Print():
+            case Barrier() | Break() | Breakpoint() | Continue() | Return() | Assert() | Print():
                 return attrs.evolve(stmt)  # Analyses tell one copy from the next by identity.
             case _:
                 return stmt
