@@ -49,12 +49,13 @@ _RESERVED: Final = re.compile(
     | ptrdiff_t | u?int(8|16|32|64|ptr|max)?_t | clock_t | uchar | ushort | uint | ulong | warpSize | nullptr_t
     | (threadIdx|blockIdx|blockDim|gridDim) | make_\w+ | tex\w* | surf\w* | cuda\w* | std | nv | cub | thrust
     | atomic\w* | acquire | release | __\w+ | memcpy | memset | memmove | malloc | free | printf | assert | trap
-    | abs | labs | llabs | fabsf? | floorf? | ceilf? | truncf? | rintf? | l?l?rintf? | l?l?roundf? | nearbyintf?
-    | sqrtf? | rsqrtf? | r?cbrtf? | exp(2|10|m1)?f? | log(2|10|1p|b)?f? | (a?(sin|cos|tan)h?|(sin|cos)pi|sincos(pi)?)f?
-    | atan2f? | erfc?x?(inv)?f? | normcdf(inv)?f? | [tl]gammaf? | powf? | powif? | fmodf? | remainderf? | remquof?
-    | r?hypotf? | r?norm\w*f? | copysignf? | fmaf? | fdimf? | fdividef? | fmaxf? | fminf? | frexpf?
-    | ldexpf? | scalbl?nf? | modff? | ilogbf? | nanf? | nextafterf? | jn?f? | [jy][01n]f? | cyl_\w+ | u?l?l?(min|max) | u?mul\w* | saturate
-    | is(nan|inf|finite|normal|unordered|(greater|less)(equal)?|lessgreater) | signbit | fpclassify | clock(64)?
+    | abs | labs | llabs | fabsf? | floorf? | ceilf? | truncf? | l?l?rintf? | l?l?roundf? | nearbyintf? | sqrtf?
+    | rsqrtf? | r?cbrtf? | exp(2|10|m1)?f? | log(2|10|1p|b)?f? | (a?(sin|cos|tan)h?|(sin|cos)pi|sincos(pi)?)f?
+    | atan2f? | erfc?x?(inv)?f? | normcdf(inv)?f? | [tl]gammaf? | pow(i?f)? | fmodf? | remainderf? | remquof?
+    | r?hypotf? | r?norm\w*f? | copysignf? | fmaf? | fdimf? | fdividef? | fmaxf? | fminf? | frexpf? | ldexpf?
+    | scalbl?nf? | modff? | ilogbf? | nanf? | nextafterf? | jn?f? | [jy][01n]f? | cyl_\w+ | u?l?l?(min|max)
+    | u?mul\w* | saturate | signbit | fpclassify | clock(64)?
+    | is(nan|inf|finite|normal|unordered|(greater|less)(equal)?|lessgreater)
     | (M|FLT|DBL|HUGE|INT|UINT|LONG|ULONG|LLONG|ULLONG|SHRT|USHRT|CHAR|SCHAR|UCHAR|CUDART|NULL|EOF|FP|MATH)_?\w*
     | INFINITY | NAN | NULL | TRUE | FALSE | linux | unix | i386
     """,

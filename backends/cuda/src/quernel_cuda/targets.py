@@ -28,6 +28,21 @@ _OLDEST: Final = 75
 _ESTABLISHED: Final = frozenset({75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121})
 """Architectures that every NVRTC which this backend may be installed with knows."""
 
+_CAPABILITIES: Final = Capabilities(
+    exact_f32=True,
+    exact_f64=True,
+    f64=True,
+    f16=True,
+    bf16=True,
+    int64_atomics=True,
+    f64_atomics=True,
+    barriers=True,
+    subgroups=True,
+    checked=True,
+    source_languages=("cuda-c++",),
+)
+"""What every architecture from 7.5 on can do."""
+
 _KIB: Final = 1024
 _SHARED_BYTES: Final = {75: 64 * _KIB, 80: 163 * _KIB, 87: 163 * _KIB, 90: 227 * _KIB, 100: 227 * _KIB}
 """Shared memory that a block may ask for, of the architectures that have more or less than others."""
@@ -86,7 +101,7 @@ def _target(name: str, number: int, architecture: str, *, is_ptx: bool) -> Targe
         backend="cuda",
         name=name,
         fingerprint=f"{name}-nvrtc{version}-{digest}",
-        capabilities=Capabilities(checked=True, source_languages=("cuda-c++",)),
+        capabilities=_CAPABILITIES,
         limits=Limits(
             max_block_threads=1024,
             max_block=(64, 1024, 1024),

@@ -32,8 +32,8 @@ class Dialect:
         function: what a device function starts with.
         spaces: the qualifier of a pointer to parameters' arrays, shared and private memory.
         has_one_address_space: whether those qualifiers may be left out, so that one function takes any array.
-        shared: declares shared memory, aligned to 16 bytes, with `{type}`, `{name}`, `{count}`, and `{offset}`, where it
-            starts among all of the kernel's shared bytes.
+        shared: declares shared memory, aligned to 16 bytes, with `{type}`, `{name}`, `{count}`, and `{offset}`, where
+            it starts among all of the kernel's shared bytes.
         indices: local, block and subgroup indices, with `{axis}` counted from the fastest and `{letter}` x, y, z.
         linear_block: the number of the block among all of an `over` launch, where such a launch has one row of blocks
             whatever its rank; empty where the toolchain counts blocks along each axis.

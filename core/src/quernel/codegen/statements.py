@@ -29,6 +29,7 @@ from quernel.ir.nodes import (
     Atomic,
     Barrier,
     Break,
+    Breakpoint,
     Call,
     Const,
     Continue,
@@ -156,8 +157,8 @@ class BodyWriter:
                 self._lines.add("continue;", stmt.loc)
             case Return():
                 self._return(stmt)
-            case Alloc():
-                pass  # Declared at the top.
+            case Alloc() | Breakpoint():
+                pass  # Memory is declared at the top; only the interpreter has a debugger.
             case Assert():
                 self._lines.open(f"if ({unary('!', self._value(stmt.condition, stmt.loc))})", stmt.loc)
                 cells = self._cells(stmt)

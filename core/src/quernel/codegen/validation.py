@@ -19,6 +19,7 @@ from quernel.ir.nodes import (
     Atomic,
     Barrier,
     Break,
+    Breakpoint,
     Call,
     Continue,
     For,
@@ -184,7 +185,7 @@ def _missing_statement(stmt: Stmt, dialect: Dialect, target: TargetInfo) -> Iter
                 yield "print", stmt.loc, _WITHOUT
         case Alloc():
             yield from _missing_type(stmt.element, target, stmt.loc, is_memory=True)
-        case Assign() | Store() | Call() | If() | For() | Loop() | Break() | Continue() | Return():
+        case Assign() | Store() | Call() | If() | For() | Loop() | Break() | Breakpoint() | Continue() | Return():
             return
         case _:
             assert_never(stmt)
