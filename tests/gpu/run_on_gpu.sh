@@ -37,18 +37,18 @@ part() { # NAME SECONDS COMMAND …
 }
 
 pytest=("$python" -m pytest -q -p no:cacheprovider --timeout=120 -rfE --tb=short)
-part machine 40 "$python" tests/gpu/machine.py
-part cuda_only 100 "${pytest[@]}" tests/gpu
+part machine 30 "$python" tests/gpu/machine.py
+part cuda_only 90 "${pytest[@]}" tests/gpu
 part launch_cost 40 "$python" tests/benchmarks/cuda_launch.py
-part throughput 80 "$python" tests/benchmarks/cuda_throughput.py
-part start 60 "$python" tests/benchmarks/cuda_start.py
-part batch 45 "$python" tests/benchmarks/cuda_batch.py
-part kit 110 "${pytest[@]}" -n "$workers" --quernel-backend cuda tests/conformance
-part random 60 "$python" -m quernel.testing.fuzz --backend cuda --examples 2000 --workers "$workers" --seed 1 \
+part throughput 75 "$python" tests/benchmarks/cuda_throughput.py
+part start 50 "$python" tests/benchmarks/cuda_start.py
+part batch 40 "$python" tests/benchmarks/cuda_batch.py
+part kit 100 "${pytest[@]}" -n "$workers" --quernel-backend cuda tests/conformance
+part random 50 "$python" -m quernel.testing.fuzz --backend cuda --examples 2000 --workers "$workers" --seed 1 \
     --keep "$results/found"
 sanitizer="$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null)"
 if [[ -n "$sanitizer" ]]; then
-    part sanitizer 60 "$sanitizer" --tool memcheck --error-exitcode 9 "$python" -m pytest -q -p no:cacheprovider \
+    part sanitizer 55 "$sanitizer" --tool memcheck --error-exitcode 9 "$python" -m pytest -q -p no:cacheprovider \
         --timeout=60 -m "not lost and not slow" tests/gpu/test_kernels.py
 else
     echo "sanitizer      not run: compute-sanitizer is not installed" | tee -a "$summary"

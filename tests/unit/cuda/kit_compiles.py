@@ -2,7 +2,7 @@
 
     python -m pytest -p tests.unit.cuda.kit_compiles --quernel-backend cpu tests/conformance
 
-Each kernel that the CPU compiler lowers is kept; at the end NVRTC compiles all of them, for each target and as whole and
+Each kernel that the CPU compiler lowers is kept; at the end NVRTC compiles all of them, for each target, as whole and
 as strided arrays. A kernel that the target refuses by name counts as refused, one that NVRTC refuses fails the run.
 """
 
