@@ -23,7 +23,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    install(session, "lint")
+    install(session, "lint", "test")
     session.run("mypy")
 
 

@@ -17,6 +17,7 @@ from quernel import intrinsics
 from quernel.ir.nodes import MathFunction
 from quernel.testing.bounds import BOUNDS
 from quernel.testing.fuzz.programs import kernel_of
+from quernel.testing.launching import on, run_text
 from quernel.testing.pages import Block, Example, blocks_of, examples_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "language.md"
@@ -55,7 +56,7 @@ def test_an_expression_has_the_value_that_the_page_says(quernel_device: Any, exa
         f"@qn.kernel\ndef k({', '.join(ARRAYS)}, result):\n    i = qn.global_id()\n    result[i] = {example.code}\n"
     )
     result = np.zeros(1, kind)
-    kernel.over(1, device=quernel_device)(**arrays(), result=result)
+    on(quernel_device, kernel).over(1)(**arrays(), result=result)
     actual = result.tolist()[0]
     if not example.is_exact:
         assert abs(actual - wanted) <= 20 * math.ulp(wanted)
@@ -72,7 +73,7 @@ def test_a_fragment_stores_what_its_comments_say(quernel_device: Any, block: Blo
     assert wanted
     out = np.full(8, -99.0)
     kernel = kernel_of(f"@qn.kernel\ndef k({', '.join(ARRAYS)}, out):\n    i = qn.global_id()\n{body}")
-    kernel.over(1, device=quernel_device)(**arrays(), out=out)
+    on(quernel_device, kernel).over(1)(**arrays(), out=out)
     for index, value in wanted.items():
         assert out[int(index)] == eval(value)
 
@@ -82,11 +83,8 @@ def test_a_whole_example_runs(quernel_device: Any, block: Block) -> None:
     name = f"<{PAGE.name} line {block.line} on {quernel_device}>"
     linecache.cache[name] = (len(block.text), None, block.text.splitlines(keepends=True), name)
     assert "assert " in block.text
-    with qn.use(quernel_device):
-        exec(
-            compile(block.text, name, "exec", dont_inherit=True),
-            {"qn": qn, "np": np, "attrs": attrs, "math": math, "__name__": "example"},
-        )
+    names = {"qn": qn, "np": np, "attrs": attrs, "math": math, "__name__": "example"}
+    run_text(block.text, name, quernel_device, names)
 
 
 def test_the_page_states_the_bounds_that_are_tested() -> None:

@@ -31,7 +31,7 @@ def test_the_wrong_kernel_is_refused_with_the_message_shown(tmp_path):
     names: dict[str, object] = {"qn": qn, "__name__": "readme"}
     run(PYTHON[2], tmp_path / "count.py", names)
     kernel = names["count_up"]
-    with pytest.raises(qn.errors.KernelTypeError) as refused:
+    with pytest.raises(qn.errors.KernelTypeError, match=r"count\.py") as refused:
         kernel.over(8, device="cpu")(np.zeros(8, np.int32), 0.5)
     (shown,) = [text for language, text in BLOCKS if language == "text"]
     assert str(refused.value).replace(f"{tmp_path}/", "") == shown.rstrip("\n")

@@ -13,6 +13,8 @@ _imported_ns = time_ns()
 """Sources that changed after this are not those that the process runs."""
 
 if TYPE_CHECKING:
+    __version__: str
+
     from quernel import errors
     from quernel.api import (
         Kernel,
@@ -87,7 +89,6 @@ if TYPE_CHECKING:
     from quernel.runtime.streams import Event, Stream
     from quernel.store import environment
 
-__version__ = "0.1.0"
 
 _HOMES = {
     "quernel.api.decorators": "kernel source_kernel",
@@ -128,6 +129,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "errors":
         return import_module("quernel.errors")
+    if name == "__version__":
+        return import_module("importlib.metadata").version("quernel")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'quernel' has no attribute {name!r}")

@@ -12,7 +12,7 @@ import functools
 import math
 import types
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -410,8 +410,14 @@ def _read_annotation(function: types.FunctionType, text: str) -> Any:
         return None
 
 
-def func(function: Callable[..., Any]) -> DeviceFunction:
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def func(function: Callable[P, R]) -> Callable[P, R]:
     """Makes `function` callable from kernels. Use it as the decorator `@qn.func`.
+
+    Gives a `DeviceFunction`, which type checkers see as the function that it was.
 
     Raises:
         KernelTypeError: it is not a function written with `def`.

@@ -13,8 +13,11 @@ from typing import Any, Literal, cast, get_args
 from quernel.errors import SettingError
 
 __all__ = [
+    "CpuEmitter",
     "RecordsLevel",
     "checked",
+    "cpu_coarsening",
+    "cpu_emitter",
     "device",
     "environment_path",
     "interpret",
@@ -26,6 +29,9 @@ __all__ = [
 
 RecordsLevel = Literal["off", "basic", "full"]
 """How much a session's records hold: nothing, the measures, or IR and source too."""
+
+CpuEmitter = Literal["spmd", "scalar"]
+"""How the CPU backend writes a kernel: threads as lanes of vectors, or as a loop."""
 
 _ENVIRON = os.environ
 _RAW: Any = getattr(os.environ, "_data", None)
@@ -71,6 +77,22 @@ def num_threads() -> int | None:
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise _refused(name, text, "a whole number, 1 or more")
     return int(text)
+
+
+def cpu_emitter() -> CpuEmitter:
+    """How `QUERNEL_CPU_EMITTER` has the CPU backend write kernels: `spmd` (default) or `scalar`."""
+    name = "QUERNEL_CPU_EMITTER"
+    text = _text(name)
+    if text is None:
+        return "spmd"
+    if text.lower() not in get_args(CpuEmitter):
+        raise _refused(name, text, "spmd or scalar")
+    return cast(CpuEmitter, text.lower())
+
+
+def cpu_coarsening() -> bool:
+    """Whether `QUERNEL_CPU_COARSENING` (default on) lets the CPU backend run several vectors of threads together."""
+    return _text("QUERNEL_CPU_COARSENING") is None or _flag("QUERNEL_CPU_COARSENING")
 
 
 def records_level() -> RecordsLevel:

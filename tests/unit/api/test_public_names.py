@@ -58,3 +58,10 @@ def test_names_of_a_package_are_there(package: object) -> None:
 def test_bool_is_the_type_of_the_language() -> None:
     assert qn.bool is importlib.import_module("quernel.dtypes").bool_
     assert qn.errors is importlib.import_module("quernel.errors")
+
+
+def test_version_is_that_of_the_installed_distribution() -> None:
+    from importlib.metadata import version
+
+    assert qn.__version__ == version("quernel")
+    assert "__version__" not in vars(qn)

@@ -262,8 +262,17 @@ def test_load_from_a_record_sink_is_refused_and_logged(
 
 
 def test_refusal_ends_with_the_compilation(bench: Bench) -> None:
+    inside: list[LaunchError] = []
+
+    def launch_inside() -> None:
+        with pytest.raises(LaunchError, match="cannot launch a here") as caught:
+            refuse_while_compiling("launch a")
+        inside.append(caught.value)
+
+    bench.script.acts["lower", "a"] = launch_inside
     bench.load("a")
-    refuse_while_compiling("launch a")
+    assert len(inside) == 1
+    assert refuse_while_compiling("launch a") is None  # type: ignore[func-returns-value]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

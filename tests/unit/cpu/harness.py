@@ -7,6 +7,7 @@ import struct
 from functools import cache
 from typing import Any
 
+import attrs
 import numpy as np
 
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId, Slot, SlotKind
@@ -38,6 +39,7 @@ from quernel.options import DEFAULT_OPTIONS, KernelOptions
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cpu.device import CpuDevice
 from quernel_cpu.plugin import CpuBackend
+from quernel_cpu.targets import named_target
 from quernel_cpu.types import CpuArtifact, CpuLowered, CpuVariant, Loaded
 
 LOG = logging.getLogger(__name__)
@@ -53,6 +55,14 @@ def device() -> CpuDevice:
 
 def compiler() -> CpuCompiler:
     return device().target.compiler  # type: ignore[return-value]
+
+
+def compiler_for(emitter: str, coarsening: str = "on", level: str = "") -> CpuCompiler:
+    """A compiler with other settings than the environment's; `level` names another target than the host."""
+    base = named_target(level)
+    details = dict(base.details) | {"emitter": emitter, "coarsening": coarsening}
+    capabilities = attrs.evolve(base.capabilities, subgroups=emitter == "spmd")
+    return CpuCompiler(attrs.evolve(base, details=tuple(sorted(details.items())), capabilities=capabilities))
 
 
 # --- IR ---------------------------------------------------------------------------------------------------------------
@@ -119,18 +129,22 @@ def definition(module: Module) -> KernelDefinition:
     return KernelDefinition(KernelId(own.name, "0" * 64), specialization, expand=lambda: (module, True))
 
 
-def lowered(made: KernelDefinition | Module, variant: CpuVariant = STRIDED) -> CpuLowered:
+def lowered(
+    made: KernelDefinition | Module, variant: CpuVariant = STRIDED, using: CpuCompiler | None = None
+) -> CpuLowered:
     made = definition(made) if isinstance(made, Module) else made
-    return compiler().lower(made, ArtifactId(made.id, variant), CompilationRecording(), LOG)
+    return (using or compiler()).lower(made, ArtifactId(made.id, variant), CompilationRecording(), LOG)
 
 
 class Built:
     """A kernel loaded on the device."""
 
-    def __init__(self, made: KernelDefinition | Module, variant: CpuVariant = STRIDED) -> None:
+    def __init__(
+        self, made: KernelDefinition | Module, variant: CpuVariant = STRIDED, using: CpuCompiler | None = None
+    ) -> None:
         made = definition(made) if isinstance(made, Module) else made
         artifact_id = ArtifactId(made.id, variant)
-        self.artifact: CpuArtifact = compiler().finalize(artifact_id, lowered(made, variant))
+        self.artifact: CpuArtifact = compiler().finalize(artifact_id, lowered(made, variant, using))
         self.header: ArtifactHeader = self.artifact.header
         self.loaded: Loaded = device().target.load(artifact_id, self.artifact)
 

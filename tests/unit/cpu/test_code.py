@@ -123,7 +123,7 @@ def test_fast_math_marks_operations_but_never_says_that_there_is_no_nan() -> Non
     options = KernelOptions(fast_math=True)
     value = add(mul(load("x", f32), load("x", f32)), load("y", f32))
     text = lowered(kernel((array("x", f32), array("y", f32)), (store("y", value),), options=options)).ir
-    assert "fadd reassoc arcp afn float" in text or "call reassoc arcp afn float" in text
+    assert re.search(r"(fadd|call) reassoc arcp afn (<\d+ x )?float", text)
     assert "nnan" not in text
     assert "fast" not in text.replace("fastcc", "")
 

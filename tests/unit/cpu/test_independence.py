@@ -4,7 +4,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.cpu.harness import CONTIGUOUS, Built, add, array, const, global_id, kernel, load, lowered, mul, store
+from tests.unit.cpu.harness import (
+    CONTIGUOUS,
+    Built,
+    add,
+    array,
+    compiler_for,
+    const,
+    global_id,
+    kernel,
+    load,
+    lowered,
+    mul,
+    store,
+)
 
 from quernel.dtypes import ArrayType, f32, i64
 from quernel.ir.nodes import (
@@ -86,10 +99,10 @@ def test_a_call_that_reads_after_the_store_counts() -> None:
 
 
 def test_the_marks_stand_in_the_code_only_where_they_hold() -> None:
-    last = lowered(kernel((X, Y), (READ, WRITE), variables={"t": i64}), CONTIGUOUS).ir
+    last = lowered(kernel((X, Y), (READ, WRITE), variables={"t": i64}), CONTIGUOUS, compiler_for("scalar")).ir
     assert "!alias.scope" in last
     assert "!noalias" in last
-    again = lowered(kernel((X, Y), (READ, WRITE, WRITE_X), variables={"t": i64}), CONTIGUOUS).ir
+    again = lowered(kernel((X, Y), (READ, WRITE, WRITE_X), variables={"t": i64}), CONTIGUOUS, compiler_for("scalar")).ir
     assert "!noalias" not in again
 
 

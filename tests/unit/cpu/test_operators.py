@@ -29,6 +29,7 @@ from quernel.ir.nodes import (
     UnaryOp,
 )
 from quernel_cpu import _toolchain
+from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.narrow import bits_to_float, float_to_bits
 from quernel_cpu.emission.text import Code, Unit
 
@@ -228,10 +229,10 @@ def test_every_narrow_float_keeps_its_value_through_f32(target: DType) -> None:
 
 def test_narrow_floats_without_hardware_round_as_with_it() -> None:
     unit, code = Unit(frozenset(), lambda name: ()), Code()
-    code.end(f"ret i16 {float_to_bits(unit, code, f16, '%x')}")
+    code.end(f"ret i16 {float_to_bits(Arithmetic(unit, code, fast_math=False), f16, '%x')}")
     unit.add_function(code.function("i16 @narrowed(float %x)"))
     code = Code()
-    code.end(f"ret float {bits_to_float(unit, code, f16, '%x')}")
+    code.end(f"ret float {bits_to_float(Arithmetic(unit, code, fast_math=False), f16, '%x')}")
     unit.add_function(code.function("float @widened(i16 %x)"))
     triple, cpu, features = _toolchain.host()
     plain = ("x86-64", "") if triple.startswith("x86_64") else (cpu, features)

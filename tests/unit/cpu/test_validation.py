@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.cpu.harness import array, const, global_id, kernel, lowered, place, store
+from tests.unit.cpu.harness import array, compiler_for, const, global_id, kernel, lowered, place, store
 
 from quernel.dtypes import ScalarType, StructField, StructType, i8, i16, i64
 from quernel.errors import CompilationError, DeviceError, ValidationError
@@ -54,16 +54,26 @@ def test_a_construct_that_the_target_has_not_is_refused_at_its_place(statement: 
     params = (array("out", i64), array("small", i16), array("packed", PACKED))
     module = kernel(params, (statement,), form=LaunchForm.GRID, variables={"s": i64})
     with pytest.raises(ValidationError, match=message) as refusal:
-        lowered(module)
+        lowered(module, using=compiler_for("scalar"))
     assert refusal.value.where == HERE
     assert refusal.value.fix == "write the kernel without it"
+
+
+def test_subgroups_are_refused_where_threads_cannot_run_as_lanes() -> None:
+    own = Alloc(name="own", space=Space.PRIVATE, element=i64, shape=(4096,))
+    statement = Subgroup(op=SubgroupOp.SUM, operands=(const(1),), result="s", loc=HERE)
+    use = store("own", const(1), const(0), kind=RootKind.PRIVATE)
+    module = kernel((array("out", i64),), (own, use, statement), form=LaunchForm.GRID, variables={"s": i64})
+    with pytest.raises(ValidationError, match=r"subgroup\.sum as lanes of vectors, and this one cannot") as refusal:
+        lowered(module, using=compiler_for("spmd"))
+    assert refusal.value.where == HERE
 
 
 def test_the_refusal_shows_file_line_and_column() -> None:
     statement = Subgroup(op=SubgroupOp.SUM, operands=(const(1),), result="s", loc=HERE)
     module = kernel((array("out", i64),), (statement,), form=LaunchForm.GRID, variables={"s": i64})
     with pytest.raises(ValidationError, match=r"^kernels\.py:12:5: the target cpu:\S+ has no subgroup operations"):
-        lowered(module)
+        lowered(module, using=compiler_for("scalar"))
 
 
 @pytest.mark.parametrize(

@@ -220,7 +220,7 @@ def _placed(made: Module) -> Module:
 
 def test_refusal_shows_the_way_from_the_condition_to_the_thread_index() -> None:
     made = _placed(module("u = local_id(0)", "v = u * 2", "t = v", "if t == 4:", "    barrier"))
-    with pytest.raises(KernelSyntaxError) as caught:
+    with pytest.raises(KernelSyntaxError, match="this condition decides") as caught:
         check_uniformity(made)
     told = [line.split(": ", 1)[1] for line in caught.value.chain]
     assert told[0] == "this condition decides"
@@ -236,6 +236,6 @@ def test_refusal_shows_the_way_from_the_condition_to_the_thread_index() -> None:
 
 def test_refusal_behind_a_return_shows_the_return() -> None:
     made = _placed(module("if local_id(0) > 2:", "    return", "barrier"))
-    with pytest.raises(KernelSyntaxError) as caught:
+    with pytest.raises(KernelSyntaxError, match="a return ends some threads before") as caught:
         check_uniformity(made)
     assert any("a return ends some threads before" in line for line in caught.value.chain)

@@ -108,6 +108,19 @@ def test_chains_of_any_length_are_walked(length: int) -> None:
     assert sum(isinstance(stmt, Return) for stmt in walk_statements(replaced)) == length
 
 
+def test_chains_with_statements_between_their_links_are_walked() -> None:
+    """What the conditions of a chain need stands in front of each link."""
+    between = Assign(name="n", value=ONE)
+    chain: tuple[Stmt, ...] = ()
+    for _ in range(3000):
+        chain = (between, If(condition=Const(value=True, type=bool_), then=(Break(),), otherwise=chain))
+    assert map_statements(chain, lambda stmt: stmt) is chain
+    without = map_statements(chain, lambda stmt: () if isinstance(stmt, Assign) else stmt)
+    assert [type(stmt) for stmt in walk_statements(without)] == [If, Break] * 3000
+    doubled = map_statements(chain, lambda stmt: (between, stmt) if isinstance(stmt, If) else stmt)
+    assert [type(stmt) for stmt in walk_statements(doubled)] == [Assign, Assign, If, Break] * 3000
+
+
 def test_every_function_has_a_meaning() -> None:
     for function in MathFunction:
         is_integer = function in math_functions.INTEGER_FUNCTIONS

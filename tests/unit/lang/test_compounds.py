@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import attrs
 import numpy as np
 import pytest
@@ -333,7 +335,7 @@ STRUCTS = [
 def test_struct_of_other_fields_is_refused(call: str, what: str, fix: str) -> None:
     kernel = kernel_of(f"def kernel(x):\n    p = {call}\n", Particle=Particle, Point=Point)
 
-    with pytest.raises(KernelTypeError) as caught:
+    with pytest.raises(KernelTypeError, match=re.escape(what)) as caught:
         lowered(kernel)
 
     assert caught.value.what == what

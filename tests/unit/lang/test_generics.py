@@ -79,7 +79,7 @@ def refusal_with(text: str, **names: object):  # type: ignore[no-untyped-def]
 
     kernel = kernel_of(text, **names)
     types = {name: array("int32" if name == "i" else "float32") for name in inspect.signature(kernel).parameters}
-    with pytest.raises(QuernelError) as caught:
+    with pytest.raises(QuernelError, match=r":\d+:\d+: ") as caught:
         expand(kernel, name="k", parameter_types=types, constants={}, form=LaunchForm.OVER, block=(256,))
     return caught.value
 

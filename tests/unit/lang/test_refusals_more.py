@@ -313,6 +313,17 @@ def kernel(x):
         syntax=True,
     ),
     refused(
+        "number between the values of a print",
+        """
+def kernel(x):
+    print(x[0], 1, sep=1)
+#   ^^^^^^^^^^^^^^^^^^^^^
+""",
+        "the `sep=` of `print` must be a string",
+        "write the text",
+        syntax=True,
+    ),
+    refused(
         "value of a print",
         """
 def kernel(x):

@@ -113,7 +113,7 @@ def test_large_launch_takes_no_memory_for_its_extent() -> None:
     tracemalloc.start()
     try:
         for launcher in launchers:
-            with pytest.raises(OutOfBoundsError):
+            with pytest.raises(OutOfBoundsError, match="is outside x"):
                 launcher(x)
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:

@@ -516,7 +516,7 @@ def user_kernel(path: Path) -> Module:
 
 
 def test_an_error_has_a_frame_at_the_users_line(interpreter: Interpreter, user_file: Path) -> None:
-    with pytest.raises(OutOfBoundsError) as caught:
+    with pytest.raises(OutOfBoundsError, match="is outside out") as caught:
         interpreter.run(user_kernel(user_file), 3, np.zeros(3, np.int64), 1)
     frames = [frame for frame in traceback.extract_tb(caught.value.__traceback__) if frame.filename == str(user_file)]
     assert [(frame.name, frame.lineno, frame.line) for frame in frames] == [("k", 4, "out[i + n] = total")]

@@ -122,7 +122,7 @@ def test_prints_come_at_once_and_in_their_types(interpreter: Interpreter, capsys
         "kernel k(x: array<f32, 1>) over (4):\n    print[0] global_id(0), x[global_id(0)], x[0] < 1.0f32\n"
         "    x[global_id(0) + 1] = 0.0f32\n"
     )
-    with pytest.raises(OutOfBoundsError):
+    with pytest.raises(OutOfBoundsError, match="is outside x"):
         run(interpreter, text, 3, np.array([0.1, 1.0], np.float32))
     assert capsys.readouterr().out == "0 0.1 True\n1 0.0 True\n"
 
@@ -144,6 +144,6 @@ def test_prints_of_threads_that_meet_are_shown_thread_by_thread(interpreter: Int
 
 def test_prints_before_an_error_are_shown(interpreter: Interpreter, capsys: Any) -> None:
     text = "kernel k(x: array<i64, 1>) grid (2):\n    print[0] global_id(0)\n    barrier\n    x[9] = 1\n"
-    with pytest.raises(OutOfBoundsError):
+    with pytest.raises(OutOfBoundsError, match="is outside x"):
         run(interpreter, text, 1, np.zeros(1, np.int64))
     assert capsys.readouterr().out == "0\n1\n"

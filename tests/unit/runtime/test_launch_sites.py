@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +50,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("how", CALLS)
 def test_error_of_a_call_names_the_users_line(how: str) -> None:
-    with pytest.raises(QuernelError) as caught:
+    with pytest.raises(QuernelError, match=re.escape(__file__)) as caught:
         CALLS[how]()
     where = caught.value.where
     assert where is not None
@@ -73,6 +74,6 @@ def test_refusal_shows_the_users_frame_that_of_the_launcher_and_no_other(device:
 
 def test_what_a_toolchain_said_stays_the_cause() -> None:
     kernel = qn.source_kernel("llvm-ir", "nonsense", entry="f", params={"x": qn.Array1[qn.f32]})
-    with pytest.raises(QuernelError) as caught:
+    with pytest.raises(QuernelError, match="expected top-level entity") as caught:
         kernel.over(4, device="cpu")(np.zeros(4, np.float32))
     assert "expected top-level entity" in str(caught.value)

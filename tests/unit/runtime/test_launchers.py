@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 from typing import Any
 
@@ -337,7 +338,7 @@ def test_error_about_a_launch_points_at_the_launch(how: str) -> None:
         "grid": lambda: (č, saxpy["8"]),
         "block": lambda: (č, saxpy.over(8, block=5000, device="reference")(1.0, x, y)),
     }
-    with pytest.raises(qn.errors.QuernelError) as caught:
+    with pytest.raises(qn.errors.QuernelError, match=re.escape(__file__)) as caught:
         launches[how]()
     error = caught.value
     assert error.where is not None
@@ -438,7 +439,7 @@ def test_checked_launch_in_the_interpreter_raises_at_the_line_of_the_kernel(monk
     launcher = saxpy.options(checked=True, device="reference").over(9)
     monkeypatch.setenv("QUERNEL_CHECKED", "1")
     for launch in (launcher, saxpy.over(9, device="reference")):
-        with pytest.raises(IndexError) as caught:
+        with pytest.raises(IndexError, match="index 8 is outside") as caught:
             launch(1.0, x, y)
         assert isinstance(caught.value, qn.errors.OutOfBoundsError)
         assert caught.value.where is not None

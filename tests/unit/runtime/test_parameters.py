@@ -161,7 +161,7 @@ def test_wrong_annotation_and_star_arguments_are_shown_at_the_parameter() -> Non
     def g(first, *rest): ...
 
     for function, caret in ((f, "second: str"), (g, "rest")):
-        with pytest.raises(QuernelError) as caught:
+        with pytest.raises(QuernelError, match=r"\n +\^+") as caught:
             Parameters(function, {})
         line, below = str(caught.value).splitlines()[1:3]
         assert line[below.index("^") : below.rindex("^") + 1] == caret

@@ -63,7 +63,7 @@ def test_violation_names_file_line_array_index_shape_and_thread(host: str) -> No
 
 def test_violation_leaves_what_the_others_wrote(host: str) -> None:
     x = np.zeros(8, np.float32)
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="index 8 is outside x"):
         shift.options(checked=True).over(4, device=host)(x, 5)
     assert x[:5].tolist() == [0] * 5
     assert set(x[5:].tolist()) <= {0.0, 1.0}
@@ -89,7 +89,7 @@ def test_several_axes_are_named_as_tuples(host: str) -> None:
 def test_variable_checks_every_launch_and_bound_ones(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.zeros(8, np.float32)
     monkeypatch.setenv("QUERNEL_CHECKED", "1")
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="index 8 is outside x"):
         shift.over(8, device=host)(x, 1)
     bound = shift.over(8, device=host).bind(x, 0)
     bound()
@@ -104,7 +104,7 @@ def test_variable_checks_every_launch_and_bound_ones(host: str, monkeypatch: pyt
 def test_violation_of_one_launch_is_no_violation_of_the_next(host: str) -> None:
     launcher = shift.options(checked=True).over(8, device=host)
     for _ in range(3):
-        with pytest.raises(IndexError):
+        with pytest.raises(IndexError, match="index 7 is outside x"):
             launcher(np.zeros(7, np.float32), 0)
         launcher(np.zeros(8, np.float32), 0)
 

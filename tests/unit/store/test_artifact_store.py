@@ -144,7 +144,7 @@ def test_put_keeps_the_old_file_when_its_transaction_fails(store, keys, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(MapRow, "encode", failing)
-        with pytest.raises(StoreError):
+        with pytest.raises(StoreError, match="No space left on device"):
             store.put(keys.kernel("a"), keys.artifact(LARGE))
     assert store.get(keys.kernel("a")) == keys.artifact(LARGE)
 

@@ -17,7 +17,17 @@ from typing import Any
 
 from quernel.errors import CompilationError, DeviceError
 
-__all__ = ["Library", "assembly", "compile_ir", "host", "load_object", "merged_ir", "optimized_ir", "version"]
+__all__ = [
+    "Library",
+    "assembly",
+    "compile_ir",
+    "host",
+    "load_object",
+    "load_symbols",
+    "merged_ir",
+    "optimized_ir",
+    "version",
+]
 
 _LARGE_IR_LINES = 1500
 """Beyond this much text the second level of optimisation replaces the third, which takes four times as long there."""
@@ -110,7 +120,9 @@ def _parsed(text: str, context: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def _optimized(text: str, triple: str, cpu: str, features: str) -> Iterator[tuple[Any, Any]]:
+def _optimized(
+    text: str, triple: str, cpu: str, features: str, *, is_vector_code: bool = False
+) -> Iterator[tuple[Any, Any]]:
     """The optimised module, and the machine that emits its code."""
     llvm, machine = _llvm(), _machine(triple, cpu, features)
     with _context() as context, _parsed(text, context) as module:
@@ -118,36 +130,37 @@ def _optimized(text: str, triple: str, cpu: str, features: str) -> Iterator[tupl
         module.data_layout = str(machine.target_data)
         num_lines = text.count("\n")
         is_huge = max(part.count("\n") for part in text.split("\ndefine ")) > _HUGE_IR_LINES
-        level = 1 if is_huge else 2 if num_lines > _LARGE_IR_LINES else 3
+        level = 1 if is_huge else 2 if num_lines > _LARGE_IR_LINES or is_vector_code else 3
+        vectorizes = not is_huge and not is_vector_code
         options = llvm.create_pipeline_tuning_options(speed_level=level)
-        options.loop_vectorization = not is_huge
-        options.slp_vectorization = not is_huge
-        options.loop_interleaving = not is_huge
+        options.loop_vectorization = vectorizes
+        options.slp_vectorization = vectorizes
+        options.loop_interleaving = vectorizes
         options.loop_unrolling = not is_huge
         with llvm.create_pass_builder(machine, options) as builder, builder.getModulePassManager() as passes:
             passes.run(module, builder)
         yield module, machine
 
 
-def compile_ir(text: str, triple: str, cpu: str, features: str) -> bytes:
+def compile_ir(text: str, triple: str, cpu: str, features: str, *, is_vector_code: bool = False) -> bytes:
     """Optimised object code of LLVM IR.
 
     Raises:
         CompilationError: LLVM refused the text; its message rides along whole.
     """
-    with _optimized(text, triple, cpu, features) as (module, machine):
+    with _optimized(text, triple, cpu, features, is_vector_code=is_vector_code) as (module, machine):
         return bytes(machine.emit_object(module))
 
 
-def optimized_ir(text: str, triple: str, cpu: str, features: str) -> str:
+def optimized_ir(text: str, triple: str, cpu: str, features: str, *, is_vector_code: bool = False) -> str:
     """What LLVM makes of the IR before it selects instructions."""
-    with _optimized(text, triple, cpu, features) as (module, _):
+    with _optimized(text, triple, cpu, features, is_vector_code=is_vector_code) as (module, _):
         return str(module)
 
 
-def assembly(text: str, triple: str, cpu: str, features: str) -> str:
+def assembly(text: str, triple: str, cpu: str, features: str, *, is_vector_code: bool = False) -> str:
     """The assembly of the object code that `compile_ir` gives."""
-    with _optimized(text, triple, cpu, features) as (module, machine):
+    with _optimized(text, triple, cpu, features, is_vector_code=is_vector_code) as (module, machine):
         return str(machine.emit_assembly(module))
 
 
@@ -210,10 +223,21 @@ def load_object(object_code: bytes, symbol: str, library: str | None) -> Library
             ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
             raise DeviceError(f"{library} cannot be loaded: {error}", fix="compile the kernel anew here") from error
+    return load_symbols(object_code, symbol)[0]
+
+
+def load_symbols(object_code: bytes, *symbols: str) -> tuple[Library, ...]:
+    """Several functions of one object, made callable.
+
+    Raises:
+        DeviceError: the object does not link.
+    """
     with _linking:
         builder = _llvm().JITLibraryBuilder().add_object_img(object_code).add_current_process()
+        for symbol in symbols:
+            builder = builder.export_symbol(symbol)
         try:
-            tracker = builder.export_symbol(symbol).link(_jit(), f"quernel{next(_numbers)}")
+            tracker = builder.link(_jit(), f"quernel{next(_numbers)}")
         except RuntimeError as error:
             raise DeviceError("the object code does not link", chain=tuple(str(error).splitlines())) from None
-    return Library(tracker[symbol], tracker)
+    return tuple(Library(tracker[symbol], tracker) for symbol in symbols)

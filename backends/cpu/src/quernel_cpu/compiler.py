@@ -79,12 +79,13 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         with recording.stage("emit"):
             if kernel.foreign is not None:
                 text, header = self._foreign(kernel, kernel.foreign, id.variant)
+                is_vector_code = False
             else:
-                text, header = self._own(kernel, id.variant)
+                text, header, is_vector_code = self._own(kernel, id.variant)
         recording.toolchain("LLVM", _toolchain.version())
         recording.source(text)
         with recording.stage("llvm"):
-            object_code = _toolchain.compile_ir(text, *self._machine)
+            object_code = _toolchain.compile_ir(text, *self._machine, is_vector_code=is_vector_code)
         recording.statistics(code_bytes=len(object_code))
         log.debug("%s: %d lines of LLVM IR, %d bytes", kernel.name, text.count("\n"), len(object_code))
         uses_vector_library = b"_ZGV" in object_code
@@ -101,6 +102,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
             ),
             object_code=object_code,
             ir=text,
+            is_vector_code=is_vector_code,
         )
 
     def finalize(self, id: ArtifactId[CpuVariant], lowered: CpuLowered) -> CpuArtifact:  # noqa: A002
@@ -109,11 +111,11 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
 
     def assembly(self, lowered: CpuLowered) -> str:
         """The target's assembly of a lowered kernel, worked out again from its IR."""
-        return _toolchain.assembly(lowered.ir, *self._machine)
+        return _toolchain.assembly(lowered.ir, *self._machine, is_vector_code=lowered.is_vector_code)
 
     def optimized_ir(self, lowered: CpuLowered) -> str:
         """What LLVM made of a lowered kernel's IR, worked out again."""
-        return _toolchain.optimized_ir(lowered.ir, *self._machine)
+        return _toolchain.optimized_ir(lowered.ir, *self._machine, is_vector_code=lowered.is_vector_code)
 
     @property
     def _machine(self) -> tuple[str, str, str]:
@@ -123,28 +125,35 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
             self.target_info.detail("features"),
         )
 
-    def _own(self, kernel: KernelDefinition, variant: CpuVariant) -> tuple[str, ArtifactHeader]:
+    def _own(self, kernel: KernelDefinition, variant: CpuVariant) -> tuple[str, ArtifactHeader, bool]:
+        """The LLVM IR, the header, and whether lanes are vectors in the IR already."""
         from quernel.ir.analysis import parameter_uses
         from quernel.ir.passes import optimize
         from quernel.ir.segments import segment
         from quernel.ir.sites import num_sites
         from quernel_cpu.emission.cells import scratch_of
+        from quernel_cpu.emission.forms import spmd_form
         from quernel_cpu.emission.recompute import recomputed
         from quernel_cpu.lowering import lower_module
-        from quernel_cpu.validation import is_cooperative, validate, validate_scratch
+        from quernel_cpu.validation import is_cooperative, validate, validate_scratch, validate_without_lanes
 
         module = optimize(kernel.expand())
         validate(module, self.target_info)
         sites = num_sites(module)
         uses = parameter_uses(module)
-        header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites)
-        if not is_cooperative(module):
-            return lower_module(module, self.target_info, variant, header.slots), header
-        segmented = recomputed(segment(module))
-        scratch = scratch_of(segmented)
-        validate_scratch(module.kernel, scratch, self.target_info)
+        lanes = spmd_form(module) if self.target_info.detail("emitter") == "spmd" else None
+        is_vector_code = lanes is not None
+        if not is_vector_code:
+            validate_without_lanes(module, self.target_info)
+        module = lanes or module
+        segmented, scratch = None, None
+        if is_cooperative(module):
+            segmented = recomputed(segment(module))
+            scratch = scratch_of(segmented)
+            validate_scratch(module.kernel, scratch, self.target_info)
         header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites, scratch=scratch)
-        return lower_module(module, self.target_info, variant, header.slots, segmented), header
+        text = lower_module(module, self.target_info, variant, header.slots, segmented, is_vector_code=is_vector_code)
+        return text, header, is_vector_code
 
     def _foreign(
         self, kernel: KernelDefinition, foreign: ForeignSource, variant: CpuVariant

@@ -14,9 +14,10 @@ from quernel.runtime.host_memory import HostMemoryOperations
 from quernel.runtime.operations import DeviceInfo, PreparedLaunch
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cpu.pool import available_threads, run_pieces
-from quernel_cpu.scratch import packed_scratch
+from quernel_cpu.scratch import packed_scratch, with_scratch
 from quernel_cpu.target import CpuTarget
 from quernel_cpu.types import Loaded
+from quernel_cpu.workers import native_workers
 
 __all__ = ["CpuDevice", "pack_geometry"]
 
@@ -24,11 +25,16 @@ _GEOMETRY = struct.Struct(f"<{3 * MAX_NDIM}q")
 
 _WORTH_SHARING_NS = 200_000
 """A launch that takes less on one core runs there: waking threads costs about 55 µs, and up to twice that when idle."""
+_WORTH_WAKING_NS = 10_000
+"""The same where workers are native: telling them costs 0.3 µs while they spin, and none that sleeps is waited for."""
+_NATIVE_PIECE_NS = 20_000
 _PIECE_NS = 100_000
 """Pieces are not cut smaller than this: taking one costs a worker the GIL, some microseconds."""
 _PIECES_PER_THREAD = 8
 _SAMPLES = 64
 """The first launch of a kernel runs one part in so many here, to learn what the rest will cost."""
+_ROWS_TOGETHER = 8
+"""As many rows of points may run together; a piece with fewer is slower."""
 _POINT_STEP = 64
 """Pieces of points start at multiples of this, so that threads share no cache line of a contiguous array."""
 
@@ -49,19 +55,19 @@ class CpuDevice(HostMemoryOperations[Loaded]):
 
     def launch(self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, arguments: bytes, stream: Any) -> None:
         """Runs the kernel and returns when it is done. On the launch path."""
-        _run(loaded, pack_geometry(geometry), _num_items(geometry), geometry.form, arguments)
+        _run(loaded, pack_geometry(geometry), _num_items(geometry), _unit(geometry), arguments)
 
     def prepare(self, loaded: Loaded, header: ArtifactHeader) -> PreparedLaunch:
         """A function for repeated launches, which keeps the bytes of the last geometry."""
-        kept: tuple[Geometry | None, bytes, int] = (None, b"", 0)
+        kept: tuple[Geometry | None, bytes, int, int] = (None, b"", 0, 1)
 
         def prepared(geometry: Geometry, arguments: bytes, stream: Any) -> None:
             nonlocal kept
-            last, packed, num_items = kept
+            last, packed, num_items, unit = kept
             if geometry is not last:
-                packed, num_items = pack_geometry(geometry), _num_items(geometry)
-                kept = (geometry, packed, num_items)
-            _run(loaded, packed, num_items, geometry.form, arguments)
+                packed, num_items, unit = pack_geometry(geometry), _num_items(geometry), _unit(geometry)
+                kept = (geometry, packed, num_items, unit)
+            _run(loaded, packed, num_items, unit, arguments)
 
         return prepared
 
@@ -82,26 +88,72 @@ def _num_items(geometry: Geometry) -> int:
     return num_blocks
 
 
-def _run(loaded: Loaded, geometry: bytes, num_items: int, form: LaunchForm, arguments: bytes) -> None:
+def _unit(geometry: Geometry) -> int:
+    """Pieces hold a multiple of this many items: whole groups of rows, which run together, where there are enough."""
+    if geometry.form is not LaunchForm.OVER:
+        return 1
+    row = geometry.extent[-1]
+    if geometry.ndim > 1 and row * _ROWS_TOGETHER * _PIECES_PER_THREAD <= geometry.num_points:
+        return row * _ROWS_TOGETHER
+    return _POINT_STEP
+
+
+def _run(loaded: Loaded, geometry: bytes, num_items: int, unit: int, arguments: bytes) -> None:
     """Runs all items: here if that is quick, or else spread over the cores. Each launch is timed for the next one."""
     entry, first = loaded.entry, 0
     if loaded.scratch_bytes:
         entry = partial(_run_with_scratch, entry, loaded.scratch_bytes)
     started_ns = time.perf_counter_ns()
     if not loaded.ns_per_item and num_items > 1:
-        first = max(1, num_items // _SAMPLES)
+        first = max(1, num_items // _SAMPLES // unit * unit)
         entry(arguments, geometry, 0, first)
         loaded.ns_per_item = (time.perf_counter_ns() - started_ns) / first
         started_ns = time.perf_counter_ns()
-    expected_ns = loaded.ns_per_item * (num_items - first)
-    num_threads = available_threads() if expected_ns > _WORTH_SHARING_NS else 1
+    num_left = num_items - first
+    expected_ns = loaded.ns_per_item * num_left
+    num_threads = available_threads() if expected_ns > _WORTH_WAKING_NS else 1
+    if num_threads > 1:
+        num_threads = _share(loaded, geometry, first, num_items, unit, arguments, expected_ns, num_threads)
     if num_threads == 1:
         entry(arguments, geometry, first, num_items)
-    else:
-        bounds = _pieces(first, num_items, expected_ns, num_threads, _POINT_STEP if form is LaunchForm.OVER else 1)
+    if num_left:
+        loaded.ns_per_item = (time.perf_counter_ns() - started_ns) * num_threads / num_left
+
+
+def _share(
+    loaded: Loaded,
+    geometry: bytes,
+    first: int,
+    end: int,
+    unit: int,
+    arguments: bytes,
+    expected_ns: float,
+    num_threads: int,
+) -> int:
+    """Runs items on several threads, and gives how many; 1 if they are still to be run."""
+    workers = native_workers()
+    if workers is None:
+        if expected_ns < _WORTH_SHARING_NS:
+            return 1
+        entry: Callable[[bytes, bytes, int, int], None] = loaded.entry
+        if loaded.scratch_bytes:
+            entry = partial(_run_with_scratch, entry, loaded.scratch_bytes)
+        bounds = _pieces(first, end, expected_ns, num_threads, unit)
         num_threads = min(num_threads, len(bounds))
-        run_pieces(lambda begin, end: entry(arguments, geometry, begin, end), bounds, num_threads)
-    loaded.ns_per_item = (time.perf_counter_ns() - started_ns) * num_threads / (num_items - first)
+        run_pieces(lambda begin, until: entry(arguments, geometry, begin, until), bounds, num_threads)
+        return num_threads
+    wanted = min(max(int(expected_ns / _NATIVE_PIECE_NS), num_threads), num_threads * _PIECES_PER_THREAD)
+    size = -(-(end - first) // wanted)
+    size = -(-size // unit) * unit if size >= unit else size
+    num_threads = min(num_threads, -(-(end - first) // size))
+    if num_threads == 1:
+        return 1
+    stride, memory = 0, None
+    if loaded.scratch_bytes:
+        geometry, stride, memory = with_scratch(geometry, loaded.scratch_bytes, num_threads)
+    ran = workers.run(loaded.address, arguments, geometry, stride, first, end, size, num_threads - 1)
+    del memory
+    return num_threads if ran else 1
 
 
 def _run_with_scratch(

@@ -26,6 +26,7 @@ from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.bodies import emit_function
 from quernel_cpu.emission.cells import block_cells, scratch_of
+from quernel_cpu.emission.coarsening import chosen_step
 from quernel_cpu.emission.expressions import Operands
 from quernel_cpu.emission.functions import DeviceFunction, device_functions, passes_own_arrays
 from quernel_cpu.emission.independence import array_stored_last
@@ -33,6 +34,7 @@ from quernel_cpu.emission.loops import count_up
 from quernel_cpu.emission.regions import RegionEmitter
 from quernel_cpu.emission.reports import violation_seen
 from quernel_cpu.emission.segments import Launch, LoopSegments, Segment, SegmentEmitter
+from quernel_cpu.emission.spmd import SpmdSegments
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.targets import enabled_features
 from quernel_cpu.types import CpuVariant
@@ -59,12 +61,19 @@ def lower_module(
     variant: CpuVariant,
     slots: tuple[Slot, ...],
     segmented: SegmentedKernel | None = None,
+    *,
+    is_vector_code: bool = False,
 ) -> str:
-    """The LLVM IR of a validated module, whose entry point receives `slots`; `segmented` if its threads meet."""
+    """The LLVM IR of a validated module, whose entry point receives `slots`; `segmented` if its threads meet.
+
+    `is_vector_code`: threads are lanes of vectors, and the module in `spmd_form`.
+    """
     module = module if segmented is None else segmented.module
     fast_math = module.kernel.options.fast_math
     functions = device_functions(module)
-    unit, mark = _lower_kernel(module.kernel, functions, target, variant, slots, segmented)
+    unit, mark = _lower_kernel(
+        module.kernel, functions, target, variant, slots, segmented, is_vector_code=is_vector_code
+    )
     # A function that may be handed memory of a thread or a block cannot say that threads never meet there.
     function_mark = "" if passes_own_arrays(module) else mark
     for function in functions.values():
@@ -88,6 +97,8 @@ def _lower_kernel(
     variant: CpuVariant,
     slots: tuple[Slot, ...],
     segmented: SegmentedKernel | None = None,
+    *,
+    is_vector_code: bool = False,
 ) -> tuple[Unit, str]:
     """A unit with the entry point, and the mark of accesses that have no dependences between threads."""
     features = enabled_features(target)
@@ -106,16 +117,83 @@ def _lower_kernel(
         functions=functions,
         diagnostics=_load_diagnostics(code, slots),
     )
-    segments = LoopSegments(unit, code, group)
-    run_block: Callable[[tuple[str, ...]], None] = partial(segments.emit_block, segment)
-    if segmented is not None:
-        cells, shared = block_cells(code, segmented, scratch_of(segmented), _load_scratch(code), mark)
-        segment = evolve(segment, arrays=arrays | shared, cells=cells, private=segmented.private)
-        run_block = RegionEmitter(
-            unit, code, lambda code: LoopSegments(unit, code, group), segmented, segment
-        ).emit_block
-    _emit_entry(unit, code, segment, segments, run_block)
+    fast_math, attributes = kernel.options.fast_math, ""
+    if is_vector_code:
+        attributes = _vector_attributes(target, fast_math=fast_math)
+        step, masks_always = chosen_step(kernel, segmented, target), target.detail("vector_bytes") == "64"
+
+    def segments_in(code: Code) -> SegmentEmitter:
+        if is_vector_code:
+            return SpmdSegments(unit, code, step, fast_math=fast_math, masks_always=masks_always)
+        return LoopSegments(unit, code, group)
+
+    done = code.label("stop")
+
+    def items(segment: Segment) -> None:
+        segments = segments_in(code)
+        run_block: Callable[[tuple[str, ...]], None] = partial(segments.emit_block, segment)
+        if segmented is not None:
+            cells, shared = block_cells(code, segmented, scratch_of(segmented), _load_scratch(code), mark)
+            segment = evolve(segment, arrays=segment.arrays | shared, cells=cells, private=segmented.private)
+            run_block = RegionEmitter(unit, code, segments_in, segmented, segment).emit_block
+        _emit_items(unit, code, segment, segments, run_block, done)
+
+    strides = _last_strides(kernel.params, arrays) if is_vector_code else {}
+    if strides:
+        # Views of whole rows are common: where neighbours lie side by side after all, nothing is gathered.
+        near, far = code.label("near"), code.label("far")
+        code.branch_if(_all_one(code, list(strides.values())), near, far)
+        code.place(near)
+        items(evolve(segment, arrays=_with_near_elements(kernel.params, arrays, strides)))
+        code.branch(done)
+        code.place(far)
+    items(segment)
+    code.place(done)
+    code.end("ret void")
+    unit.add_function(code.function(_SIGNATURE + attributes))
     return unit, mark
+
+
+def _last_strides(params: tuple[Parameter, ...], arrays: dict[str, ArrayOperands]) -> dict[str, str]:
+    """The strides along the last axis that are only known at run time."""
+    found = {param.name: arrays[param.name].strides.get(_last_axis(param), "") for param in params if _is_array(param)}
+    return {name: stride for name, stride in found.items() if stride.startswith("%")}
+
+
+def _is_array(param: Parameter) -> bool:
+    return isinstance(param.type, ArrayType)
+
+
+def _last_axis(param: Parameter) -> int:
+    assert isinstance(param.type, ArrayType)
+    return (param.type.ndim or 0) - 1
+
+
+def _all_one(code: Code, strides: list[str]) -> str:
+    conditions = [code.value(f"icmp eq i64 {stride}, 1") for stride in strides]
+    together = conditions[0]
+    for condition in conditions[1:]:
+        together = code.value(f"and i1 {together}, {condition}")
+    return together
+
+
+def _with_near_elements(
+    params: tuple[Parameter, ...], arrays: dict[str, ArrayOperands], strides: dict[str, str]
+) -> dict[str, ArrayOperands]:
+    """The arrays with these last strides known to be 1."""
+    near = {
+        param.name: evolve(arrays[param.name], strides=arrays[param.name].strides | {_last_axis(param): "1"})
+        for param in params
+        if param.name in strides
+    }
+    return arrays | near
+
+
+def _vector_attributes(target: TargetInfo, *, fast_math: bool) -> str:
+    """What LLVM must know of code in vectors of 64 bytes: to use them, and that their estimates have 14 digits."""
+    if target.detail("vector_bytes") != "64":
+        return ""
+    return ' "prefer-vector-width"="512"' + (' "reciprocal-estimates"="vec-sqrtf:0"' if fast_math else "")
 
 
 def _array_marks(unit: Unit, kernel: Kernel, functions: dict[str, DeviceFunction], mark: str) -> dict[str, str]:
@@ -202,17 +280,17 @@ def _load_diagnostics(code: Code, slots: tuple[Slot, ...]) -> str:
     return "null"
 
 
-def _emit_entry(
+def _emit_items(
     unit: Unit,
     code: Code,
     segment: Segment,
     segments: SegmentEmitter,
     run_block: Callable[[tuple[str, ...]], None],
+    done: str,
 ) -> None:
-    """Adds the entry point, which runs every point or block that it is given."""
+    """Runs every point or block that the entry point is given."""
     kernel = segment.kernel
     is_checked = any(isinstance(stmt, Assert) for stmt in walk_statements(kernel.body))
-    done = code.label("stop")
     if kernel.form is LaunchForm.OVER and not is_checked:
         segments.emit_points(segment, "%first", "%end")
     elif kernel.form is LaunchForm.OVER:
@@ -225,9 +303,6 @@ def _emit_entry(
             run_block(_block_id(code, segment, number))
 
         count_up(code, "%first", "%end", block)
-    code.place(done)
-    code.end("ret void")
-    unit.add_function(code.function(_SIGNATURE))
 
 
 def _emit_runs_of_points(unit: Unit, code: Code, segment: Segment, segments: SegmentEmitter, done: str) -> None:

@@ -19,6 +19,7 @@ from functools import cache
 from queue import SimpleQueue
 
 from quernel import settings
+from quernel.compiler.executors import num_cores
 
 __all__ = ["available_threads", "run_pieces"]
 
@@ -28,13 +29,7 @@ Piece = Callable[[int, int], None]
 
 def available_threads() -> int:
     """How many threads a launch may use: `QUERNEL_NUM_THREADS`, or one for each core that this process may run on."""
-    return settings.num_threads() or _num_cores()
-
-
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return settings.num_threads() or num_cores()
 
 
 class _Job:
@@ -81,7 +76,7 @@ class _Job:
                 self._changed.notify()
 
     def end(self) -> None:
-        """Returns when no worker runs a piece, and none ever will; an interrupt waits for that too. Idempotent.
+        """Runs what is left and returns when no worker runs a piece; an interrupt waits for that too. Idempotent.
 
         Raises:
             KeyboardInterrupt: it came meanwhile.
@@ -89,7 +84,7 @@ class _Job:
         interrupt: KeyboardInterrupt | None = None
         while True:
             try:
-                self._left.clear()  # There are some if the launching thread was interrupted.
+                self.work()  # There are pieces left if the launching thread was interrupted.
                 with self._changed:
                     self._is_over = True
                     while self._num_helping:
@@ -178,8 +173,8 @@ if hasattr(os, "register_at_fork"):
 def run_pieces(piece: Piece, bounds: list[tuple[int, int]], num_threads: int) -> None:
     """Runs `piece` for each of `bounds`, on this thread and up to `num_threads - 1` others. Blocks.
 
-    An exception of a piece is raised here once all pieces are done. When this thread is interrupted, pieces that nobody
-    has begun never are; none runs any more when this returns or raises, as the arrays may be gone afterwards.
+    An exception of a piece is raised here once all pieces are done, and so is an interrupt: none runs any more when
+    this returns or raises, as the arrays may be gone afterwards.
     """
     job = _Job(piece, bounds, _cores_for_workers())
     try:

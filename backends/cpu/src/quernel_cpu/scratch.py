@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["packed_scratch", "scratch_bytes", "scratch_feature"]
+__all__ = ["packed_scratch", "scratch_bytes", "scratch_feature", "with_scratch"]
 
 _PREFIX = "scratch="
 _ALIGNMENT = 64
@@ -53,3 +53,12 @@ def packed_scratch(num_bytes: int) -> tuple[bytes, Any]:
     if num_bytes <= _KEPT_BYTES:
         memory.num_bytes, memory.buffer, memory.packed = num_bytes, buffer, packed
     return packed, buffer
+
+
+def with_scratch(geometry: bytes, num_bytes: int, num_threads: int) -> tuple[bytes, int, Any]:
+    """The geometry once for each thread with scratch memory of its own, the distance between two, and what keeps it."""
+    each = -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+    packed, memory = packed_scratch(each * num_threads)
+    (first,) = _ADDRESS.unpack(packed)
+    parts = [geometry + _ADDRESS.pack(first + number * each) for number in range(num_threads)]
+    return b"".join(parts), len(parts[0]), memory

@@ -39,4 +39,4 @@ class CpuTarget(PersistentTarget[CpuVariant, CpuArtifact, Loaded]):
         library = _toolchain.load_object(
             artifact.payload, artifact.header.entry, VECTOR_LIBRARY_FILE if needs_vector_library else None
         )
-        return Loaded(_ENTRY_TYPE(library.address), library, scratch_bytes(artifact.header.features))
+        return Loaded(_ENTRY_TYPE(library.address), library, library.address, scratch_bytes(artifact.header.features))

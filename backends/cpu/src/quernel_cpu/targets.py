@@ -1,6 +1,7 @@
 """Targets: the host, and processors by name; what a fingerprint says of each. Nothing here compiles.
 
-A target's facts for the compiler are the details `triple`, `cpu`, `features` and `vector_library`.
+A target's facts for the compiler are the details `triple`, `cpu`, `features`, `vector_bytes` and `vector_library`, and
+the settings `emitter` and `coarsening`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 
+import attrs
+
+from quernel import settings
 from quernel.capabilities import Capabilities, Limits, TargetInfo
 from quernel.errors import DeviceError
 from quernel_cpu import _toolchain
@@ -21,7 +25,7 @@ __all__ = [
     "toolchain_version",
 ]
 
-PIPELINE_VERSION = 1
+PIPELINE_VERSION = 2
 """Version of how object code is made of LLVM IR: passes, levels, flags of the target machine."""
 
 _CAPABILITIES = Capabilities(
@@ -43,7 +47,7 @@ _LEVELS = {
         "x86-64": "",
         "x86-64-v2": "",
         "x86-64-v3": "+avx2,+f16c,+fma",
-        "x86-64-v4": "+avx2,+avx512f,+f16c,+fma",
+        "x86-64-v4": "+avx2,+avx512bw,+avx512dq,+avx512f,+avx512vl,+f16c,+fma",
     },
     "aarch64": {"generic": ""},
     "arm64": {"generic": ""},
@@ -51,11 +55,10 @@ _LEVELS = {
 """Names of targets that are not a host's, and those features of each that are asked for here."""
 
 
-@cache
 def host_target() -> TargetInfo:
     """This machine, with every feature that its processor has."""
     triple, cpu, features = _toolchain.host()
-    return _target(f"{triple.partition('-')[0]}-{cpu}", triple, cpu, features, vector_library())
+    return _set_up(f"{triple.partition('-')[0]}-{cpu}", triple, cpu, features, vector_library())
 
 
 def named_target(name: str) -> TargetInfo:
@@ -75,11 +78,27 @@ def named_target(name: str) -> TargetInfo:
         raise DeviceError(
             f"there is no cpu target {name!r} on {triple}", fix=f"use one of {', '.join(['host', host.name, *levels])}"
         )
-    return _target(name, triple, name, levels[name], "none")
+    return _set_up(name, triple, name, levels[name], "none")
 
 
-def _target(name: str, triple: str, cpu: str, features: str, library: str) -> TargetInfo:
-    details = {"cpu": cpu, "features": features, "triple": triple, "vector_library": library}
+def _set_up(name: str, triple: str, cpu: str, features: str, library: str) -> TargetInfo:
+    """The target as the settings of this moment have it."""
+    coarsening = "on" if settings.cpu_coarsening() else "off"
+    return _target(name, triple, cpu, features, library, settings.cpu_emitter(), coarsening)
+
+
+@cache
+def _target(name: str, triple: str, cpu: str, features: str, library: str, emitter: str, coarsening: str) -> TargetInfo:
+    vector_bytes = _vector_bytes(triple, frozenset(features.split(",")))
+    details = {
+        "coarsening": coarsening,
+        "cpu": cpu,
+        "emitter": emitter,
+        "features": features,
+        "triple": triple,
+        "vector_bytes": str(vector_bytes),
+        "vector_library": library,
+    }
     content = "\0".join(
         [*(f"{key}={value}" for key, value in sorted(details.items())), _toolchain.version(), str(PIPELINE_VERSION)]
     )
@@ -88,11 +107,18 @@ def _target(name: str, triple: str, cpu: str, features: str, library: str) -> Ta
         backend="cpu",
         name=name,
         fingerprint=f"{name}-llvm{_toolchain.version()}-{digest}",
-        capabilities=_CAPABILITIES,
+        capabilities=attrs.evolve(_CAPABILITIES, subgroups=emitter == "spmd"),
         limits=_LIMITS,
-        subgroup_size=1,
+        subgroup_size=vector_bytes // 4,
         details=tuple(sorted(details.items())),
     )
+
+
+def _vector_bytes(triple: str, features: frozenset[str]) -> int:
+    """The width of the target's widest registers that hold any type's vectors."""
+    if {"+avx512f", "+avx512bw", "+avx512dq", "+avx512vl"} <= features:
+        return 64
+    return 32 if "+avx2" in features else 16
 
 
 def enabled_features(target: TargetInfo) -> frozenset[str]:

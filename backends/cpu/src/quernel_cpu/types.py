@@ -35,11 +35,13 @@ class CpuLowered:
         header: all that a launch needs.
         object_code: a relocatable object file of the target.
         ir: the LLVM IR that it was made from, before optimisation.
+        is_vector_code: whether lanes are vectors in that IR already.
     """
 
     header: ArtifactHeader
     object_code: bytes
     ir: str
+    is_vector_code: bool = False
 
 
 @attrs.frozen
@@ -54,11 +56,13 @@ class Loaded:
     Attributes:
         entry: `entry(cells, geometry, first, end)`; releases the GIL while it runs.
         keep_alive: what holds the code in memory.
+        address: of the entry point.
         scratch_bytes: memory that each thread which runs it needs; its address follows the geometry.
         ns_per_item: measured time of one point or block on one core, or 0 before the first launch.
     """
 
     entry: Callable[[bytes, bytes, int, int], None]
     keep_alive: Any
+    address: int = 0
     scratch_bytes: int = 0
     ns_per_item: float = 0.0

@@ -50,11 +50,29 @@ def validate(module: Module, target: TargetInfo) -> None:
     validate_block(kernel.block, target, kernel.loc)
     owners: tuple[Kernel | Function, ...] = (kernel, *module.functions)
     for owner in owners:
-        for construct, where in _missing(owner):
+        for construct, where in _missing(owner, has_subgroups=target.capabilities.subgroups):
             raise _refusal(construct, where, target, "write the kernel without it")
         _validate_private_memory(owner, target)
         if kernel.form is LaunchForm.OVER:
             _validate_points(owner)
+
+
+def validate_without_lanes(module: Module, target: TargetInfo) -> None:
+    """Refuses a kernel with subgroups whose threads do not run as lanes.
+
+    Raises:
+        ValidationError: naming the operation.
+    """
+    bodies = (module.kernel.body, *(function.body for function in module.functions))
+    for body in bodies:
+        for stmt in walk_statements(body):
+            if isinstance(stmt, Subgroup):
+                raise ValidationError(
+                    f"{target.backend}:{target.name} runs a kernel with subgroup.{stmt.op.value} as lanes of vectors, "
+                    "and this one cannot run so",
+                    where=_known(stmt.loc),
+                    fix="use scalars and small private arrays only, in a shorter kernel",
+                )
 
 
 def validate_block(block: tuple[int, ...], target: TargetInfo, where: Location = NOWHERE) -> None:
@@ -151,7 +169,7 @@ def _validate_points(owner: Kernel | Function) -> None:
             )
 
 
-def _missing(owner: Kernel | Function) -> Iterator[tuple[str, Location]]:
+def _missing(owner: Kernel | Function, *, has_subgroups: bool) -> Iterator[tuple[str, Location]]:
     """What `owner` uses and the target has not, with its place."""
     if isinstance(owner, Kernel):
         for param in owner.params:
@@ -159,12 +177,12 @@ def _missing(owner: Kernel | Function) -> Iterator[tuple[str, Location]]:
                 yield f"parameters of type {param.type}", param.loc
     arrays = _arrays(owner)
     for stmt in walk_statements(owner.body):
-        if isinstance(stmt, Subgroup):
+        if isinstance(stmt, Subgroup) and not has_subgroups:
             yield f"subgroup operations such as subgroup.{stmt.op.value}", stmt.loc
         elif isinstance(stmt, Atomic):
             yield from _missing_atomic(stmt, arrays)
     for expr in walk_expressions(owner.body):
-        if isinstance(expr, ThreadIndex) and expr.kind in _OF_SUBGROUPS:
+        if isinstance(expr, ThreadIndex) and expr.kind in _OF_SUBGROUPS and not has_subgroups:
             yield f"subgroups, so no {expr.kind.value}", expr.loc
 
 

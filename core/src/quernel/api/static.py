@@ -82,7 +82,17 @@ class Array(Generic[T]):
         raise IndexError(index)
 
 
-Array1 = Array
-Array2 = Array
-Array3 = Array
-Array4 = Array
+class Array1(Array[T]):
+    """An array of one axis."""
+
+
+class Array2(Array[T]):
+    """An array of two axes."""
+
+
+class Array3(Array[T]):
+    """An array of three axes."""
+
+
+class Array4(Array[T]):
+    """An array of four axes."""

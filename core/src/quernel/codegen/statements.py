@@ -158,7 +158,7 @@ class BodyWriter:
             case Return():
                 self._return(stmt)
             case Alloc() | Breakpoint():
-                pass  # Memory is declared at the top; only the interpreter has a debugger.
+                pass  # Arrays are declared at the top; only the interpreter stops at breakpoints.
             case Assert():
                 self._lines.open(f"if ({unary('!', self._value(stmt.condition, stmt.loc))})", stmt.loc)
                 cells = self._cells(stmt)

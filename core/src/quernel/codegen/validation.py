@@ -185,7 +185,7 @@ def _missing_statement(stmt: Stmt, dialect: Dialect, target: TargetInfo) -> Iter
                 yield "print", stmt.loc, _WITHOUT
         case Alloc():
             yield from _missing_type(stmt.element, target, stmt.loc, is_memory=True)
-        case Assign() | Store() | Call() | If() | For() | Loop() | Break() | Breakpoint() | Continue() | Return():
+        case Assign() | Store() | Call() | If() | For() | Loop() | Break() | Continue() | Return() | Breakpoint():
             return
         case _:
             assert_never(stmt)

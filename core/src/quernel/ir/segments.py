@@ -61,6 +61,7 @@ __all__ = [
     "SegmentedKernel",
     "has_barriers",
     "segment",
+    "segments_of",
 ]
 
 
@@ -168,7 +169,7 @@ def segment(module: Module) -> SegmentedKernel:
         return _with_liveness(module, uniformity, (Segment(_without_allocs(module)),))
     splitter = _Splitter(uniformity)
     regions = splitter.regions(_without_allocs(module))
-    if splitter.exits and sum(1 for _ in _segments(regions)) > 1:
+    if splitter.exits and sum(1 for _ in segments_of(regions)) > 1:
         flag = splitter.fresh("exited", bool_)
         regions = (Segment((_flagged(flag, value=False),)), *(_with_exit_flag(region, flag) for region in regions))
     module = attrs.evolve(module, kernel=attrs.evolve(module.kernel, locals=(*module.kernel.locals, *splitter.locals)))
@@ -421,16 +422,17 @@ def _with_exit_flag(region: Region, flag: str) -> Region:
 # --- what outlives a segment ------------------------------------------------------------------------------------------
 
 
-def _segments(regions: Iterable[Region]) -> Iterator[Segment]:
+def segments_of(regions: Iterable[Region]) -> Iterator[Segment]:
+    """The segments of `regions`, those inside block-wide control too, in order."""
     for region in regions:
         match region:
             case Segment():
                 yield region
             case BlockIf():
-                yield from _segments(region.then)
-                yield from _segments(region.otherwise)
+                yield from segments_of(region.then)
+                yield from segments_of(region.otherwise)
             case BlockFor() | BlockLoop():
-                yield from _segments(region.body)
+                yield from segments_of(region.body)
             case BlockBreak() | BlockContinue() | BlockReturn():
                 pass
             case _:
@@ -509,7 +511,7 @@ def _with_liveness(
 ) -> SegmentedKernel:
     exposed: set[str] = set()
     uses: dict[str, int] = {}
-    for part in _segments(regions):
+    for part in segments_of(regions):
         _exposed_reads(part.body, set(), exposed)
         for name in _private_arrays(part.body):
             uses[name] = uses.get(name, 0) + 1
@@ -518,7 +520,7 @@ def _with_liveness(
     control = {node.name for node in control_nodes if isinstance(node, Local)}
     in_control = {node.place.root.name for node in control_nodes if isinstance(node, Load)}
     agreed = {*agreed, *(name for name, level in uniformity.locals.items() if level <= Level.BLOCK)}
-    single = len(list(_segments(regions))) == 1 and not in_loops and not control
+    single = len(list(segments_of(regions))) == 1 and not in_loops and not control
     live = set() if single else exposed | control
     kernel = module.kernel
     allocs = [stmt for stmt in kernel.body if isinstance(stmt, Alloc)]
@@ -540,7 +542,7 @@ def _looped(regions: Iterable[Region]) -> Iterator[Segment]:
     for region in regions:
         match region:
             case BlockFor() | BlockLoop():
-                yield from _segments(region.body)
+                yield from segments_of(region.body)
             case BlockIf():
                 yield from _looped((*region.then, *region.otherwise))
             case Segment() | BlockBreak() | BlockContinue() | BlockReturn():

@@ -338,14 +338,16 @@ def map_statements(body: Body, rewrite: Callable[[Stmt], Stmt | Body]) -> Body:
 
 
 def _with_rewritten_bodies(stmt: Stmt, rewrite: Callable[[Stmt], Stmt | Body]) -> Stmt:
+    """`stmt` with its bodies rewritten; an `If` that ends the `otherwise` of another one is a link of one chain."""
     chain: list[If] = []
-    while isinstance(stmt, If) and len(stmt.otherwise) == 1 and isinstance(stmt.otherwise[0], If):
+    while isinstance(stmt, If) and stmt.otherwise and isinstance(stmt.otherwise[-1], If):
         chain.append(stmt)
-        stmt = stmt.otherwise[0]
+        stmt = stmt.otherwise[-1]
     stmt = with_bodies(stmt, tuple(map_statements(inner, rewrite) for inner in bodies(stmt)))
     for outer in reversed(chain):
         result = rewrite(stmt)
-        otherwise = result if isinstance(result, tuple) else (result,)
+        between = map_statements(outer.otherwise[:-1], rewrite)
+        otherwise = (*between, *(result if isinstance(result, tuple) else (result,)))
         if _all_same(outer.otherwise, otherwise):
             otherwise = outer.otherwise
         stmt = with_bodies(outer, (map_statements(outer.then, rewrite), otherwise))

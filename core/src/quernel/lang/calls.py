@@ -344,6 +344,7 @@ def _philox(lowering: FunctionLowering, node: ast.Call, intrinsic: Intrinsic, ar
                 node, f"the {name} of `qn.random.philox` must be an integer, not {named(given.type)}", "cast it"
             )
         words[name] = lowering.held(cast(lowering, given, u64, node), node)
+    assert isinstance(philox4x64, DeviceFunction)  # as `func` makes it, whatever checkers see
     return lowering.unit.call(lowering, node, philox4x64, words)
 
 

@@ -17,13 +17,19 @@ def lower_print(lowering: FunctionLowering, node: ast.Call, arguments: list[Valu
 
     Raises:
         KernelTypeError: an argument is a whole array, or another object.
-        KernelSyntaxError: a keyword other than `sep`.
+        KernelSyntaxError: a keyword other than `sep`, or one that is no string known when the kernel is compiled.
     """
     separator = " "
     for name, given in keywords.items():
-        if name != "sep" or not isinstance(given, ObjectValue) or not isinstance(given.value, str):
+        if name != "sep":
             raise lowering.refuse.syntax(
                 node, f"`{name}=` of `print` has no meaning in a kernel", "a print is one line; `sep=` takes a string"
+            )
+        if not isinstance(given, ObjectValue) or not isinstance(given.value, str):
+            raise lowering.refuse.syntax(
+                node,
+                "the `sep=` of `print` must be a string that is known when the kernel is compiled",
+                'write the text, as in `sep=", "`',
             )
         separator = given.value
     pieces = [""]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from quernel.dtypes import DType, StructType, dtype_of, f64
+from quernel.dtypes import DType, StructType, VectorType, dtype_of, f64
 from quernel.errors import DeviceError, LaunchError
 from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides, element_of
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory
@@ -120,9 +120,8 @@ class Device:
     # --- arrays -------------------------------------------------------------------------------------------------------
 
     def empty(self, shape: int | Sequence[int], dtype: Any = f64) -> DeviceArray:
-        """A C-contiguous array whose elements are not set."""
-        lengths = _shape(shape)
-        element = element_of(dtype)
+        """A C-contiguous array whose elements are not set; of vectors, its last axis holds their components."""
+        lengths, element = _laid_out(shape, dtype)
         self.check_open()
         nbytes = element.itemsize
         for length in lengths:
@@ -136,7 +135,7 @@ class Device:
 
     def zeros(self, shape: int | Sequence[int], dtype: Any = f64) -> DeviceArray:
         """An array of zeros."""
-        element = element_of(dtype)
+        shape, element = _laid_out(shape, dtype)
         if isinstance(element, DType):
             return self.full(shape, False if element.is_bool else 0, element)
         result = self.empty(shape, element)
@@ -342,6 +341,13 @@ def _leave_behind() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_behind)
+
+
+def _laid_out(shape: int | Sequence[int], dtype: Any) -> tuple[tuple[int, ...], DType | StructType]:
+    """Lengths and element type: an array of vectors is one of their components, with an axis more."""
+    if isinstance(dtype, VectorType):
+        return (*_shape(shape), dtype.length), dtype.element
+    return _shape(shape), element_of(dtype)
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:

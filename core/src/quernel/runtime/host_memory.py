@@ -14,6 +14,9 @@ __all__ = ["HostMemoryOperations"]
 LoadedT = TypeVar("LoadedT")
 
 _ALIGNMENT: Final = 64
+_HUGE_PAGE: Final = 1 << 21
+"""Large arrays start at a huge page, of which NumPy asks for large blocks to be made where the system has them."""
+_LARGE_BYTES: Final = 2 * _HUGE_PAGE
 
 
 class HostMemoryOperations(DeviceOperations[LoadedT]):
@@ -25,20 +28,21 @@ class HostMemoryOperations(DeviceOperations[LoadedT]):
     host_accessible = True
 
     def allocate(self, nbytes: int) -> Memory:
-        """Host memory, aligned to 64 bytes.
+        """Host memory, aligned to 64 bytes, or to a huge page if it spans several.
 
         Raises:
             DeviceError: there is not enough.
         """
         if nbytes == 0:
             return Memory(0, 0, np.empty(0, np.uint8))
+        alignment = _HUGE_PAGE if nbytes >= _LARGE_BYTES else _ALIGNMENT
         try:
-            buffer = np.empty(nbytes + _ALIGNMENT, np.uint8)
+            buffer = np.empty(nbytes + alignment, np.uint8)
         except (MemoryError, ValueError, OverflowError):  # NumPy has one for each way of being too large
             raise DeviceError(
                 f"there is no host memory for {nbytes} bytes", fix="free arrays, or use smaller ones"
             ) from None
-        start = -buffer.ctypes.data % _ALIGNMENT
+        start = -buffer.ctypes.data % alignment
         held = buffer[start : start + nbytes]
         return Memory(held.ctypes.data, nbytes, held)
 

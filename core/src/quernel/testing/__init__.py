@@ -5,6 +5,9 @@ also a pytest plugin, which gives the fixture `quernel_device` to any suite; `qu
 A test that a backend does not claim by its `Capabilities` is skipped, with what it would need. One that a backend knows
 to fail is listed in `Backend.known_gaps`, must fail, and is named in the table at the end.
 
+Tests hold their data in NumPy arrays and launch with `quernel.testing.launching.on(device, kernel)`, which lends the
+arrays as they are to a device that reaches the host's memory, and copies them there and back for any other.
+
 It needs pytest, hypothesis and mpmath: `pip install "quernel[testing]"`.
 """
 

@@ -5,7 +5,8 @@ several times. Without either, `quernel_device` is the first device of every bac
 
 `@pytest.mark.quernel_needs("f64", "barriers")` names fields of `Capabilities`, and `memory_bytes=` an amount of the
 device's memory: a device that does not declare them skips the test. A test that is parametrised by `qn.f64`, `qn.f16`
-or `qn.bf16` needs that type without saying so.
+or `qn.bf16` needs that type without saying so. `"host_access"` is no capability: it stands for a device that reaches
+the host's memory, for tests that are about NumPy arrays as they are; `quernel.testing.launching` is for all others.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import pytest
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = ["missing", "names_of_the_kit", "quernel_device"]
 
 _KIT: Final = "quernel.testing."
 _PROPERTY: Final = "quernel_device"
+_HOST_ACCESS: Final = "host_access"
 _SPECS: Final[pytest.StashKey[list[str]]] = pytest.StashKey()
 
 
@@ -128,7 +131,8 @@ def missing(item: pytest.Item, device: qn.Device) -> list[str]:
         needed += mark.args
         memory_bytes = max(memory_bytes, mark.kwargs.get("memory_bytes", 0))
     needed += _types_of(item)
-    lacking = [name for name in dict.fromkeys(needed) if not getattr(capabilities, name)]
+    has = {_HOST_ACCESS: device.is_host_accessible, **attrs.asdict(capabilities, recurse=False)}
+    lacking = [name for name in dict.fromkeys(needed) if not has[name]]
     available = device.info.memory_bytes or _host_memory_bytes()
     if memory_bytes > available:
         lacking.append(f"{memory_bytes / 2**30:.1f} GiB of memory")

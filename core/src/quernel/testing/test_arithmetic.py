@@ -13,6 +13,7 @@ import pytest
 import quernel as qn
 from quernel.testing import exact
 from quernel.testing.exact import BOOL, FLOATS, INTEGERS, SIGNED, array, assert_equal, edges, pairs, widened, wrap
+from quernel.testing.launching import on
 
 
 @qn.kernel
@@ -144,7 +145,7 @@ def test_integer_arithmetic_is_exact_modulo_the_width(
 ) -> None:
     a, b = pairs(edges(dtype), edges(dtype))
     out = np.zeros(len(a), widened(dtype).numpy)
-    kernel.over(len(a), device=quernel_device)(array(a, dtype), array(b, dtype), out)
+    on(quernel_device, kernel).over(len(a))(array(a, dtype), array(b, dtype), out)
     assert_equal(out, [wrap(meaning(x, y), widened(dtype)) for x, y in zip(a, b, strict=True)], a, b)
 
 
@@ -153,7 +154,7 @@ def test_integer_arithmetic_is_exact_modulo_the_width(
 def test_bitwise_operators_keep_equal_types(quernel_device: Any, kernel: Any, meaning: Any, dtype: Any) -> None:
     a, b = pairs(edges(dtype), edges(dtype))
     out = np.zeros(len(a), dtype.numpy)
-    kernel.over(len(a), device=quernel_device)(array(a, dtype), array(b, dtype), out)
+    on(quernel_device, kernel).over(len(a))(array(a, dtype), array(b, dtype), out)
     assert_equal(out, [meaning(x, y) for x, y in zip(a, b, strict=True)], a, b)
 
 
@@ -162,8 +163,8 @@ def test_shift_counts_are_taken_by_their_value(quernel_device: Any, dtype: Any) 
     result = widened(dtype)
     a, b = pairs(edges(dtype), edges(dtype))
     left, right = np.zeros(len(a), result.numpy), np.zeros(len(a), result.numpy)
-    shift_left.over(len(a), device=quernel_device)(array(a, dtype), array(b, dtype), left)
-    shift_right.over(len(a), device=quernel_device)(array(a, dtype), array(b, dtype), right)
+    on(quernel_device, shift_left).over(len(a))(array(a, dtype), array(b, dtype), left)
+    on(quernel_device, shift_right).over(len(a))(array(a, dtype), array(b, dtype), right)
     counts = [min(max(count, 0), result.bits) for count in b]
     assert_equal(left, [wrap(x << n, result) for x, n in zip(a, counts, strict=True)], a, b)
     assert_equal(right, [wrap(x >> n, result) for x, n in zip(a, counts, strict=True)], a, b)
@@ -174,7 +175,7 @@ def test_shift_counts_are_taken_by_their_value(quernel_device: Any, dtype: Any) 
 def test_a_shift_computes_in_the_type_of_its_left_side(quernel_device: Any, dtype: Any, count: Any) -> None:
     a, b = pairs(edges(dtype), edges(count))
     out = np.zeros(len(a), np.int64 if dtype is not qn.u64 else np.uint64)
-    shift_left.over(len(a), device=quernel_device)(array(a, dtype), array(b, count), out)
+    on(quernel_device, shift_left).over(len(a))(array(a, dtype), array(b, count), out)
     counts = [min(max(n, 0), 64) for n in b]
     assert_equal(out, [wrap(x << n, dtype) for x, n in zip(a, counts, strict=True)], a, b)
 
@@ -183,8 +184,8 @@ def test_a_shift_computes_in_the_type_of_its_left_side(quernel_device: Any, dtyp
 def test_min_and_max_are_pythons(quernel_device: Any, dtype: Any) -> None:
     a, b = pairs(edges(dtype), edges(dtype))
     low, high = np.zeros(len(a), dtype.numpy), np.zeros(len(a), dtype.numpy)
-    least.over(len(a), device=quernel_device)(array(a, dtype), array(b, dtype), low)
-    greatest.over(len(a), device=quernel_device)(array(a, dtype), array(b, dtype), high)
+    on(quernel_device, least).over(len(a))(array(a, dtype), array(b, dtype), low)
+    on(quernel_device, greatest).over(len(a))(array(a, dtype), array(b, dtype), high)
     assert_equal(low, [y if y < x else x for x, y in zip(a, b, strict=True)], a, b)
     assert_equal(high, [y if y > x else x for x, y in zip(a, b, strict=True)], a, b)
 
@@ -195,9 +196,9 @@ def test_unary_operators_on_integers_wrap(quernel_device: Any, dtype: Any) -> No
     result = widened(dtype)
     negated, absolute = np.zeros(len(a), result.numpy), np.zeros(len(a), dtype.numpy)
     inverted = np.zeros(len(a), dtype.numpy)
-    negate.over(len(a), device=quernel_device)(array(a, dtype), negated)
-    magnitude.over(len(a), device=quernel_device)(array(a, dtype), absolute)
-    invert.over(len(a), device=quernel_device)(array(a, dtype), inverted)
+    on(quernel_device, negate).over(len(a))(array(a, dtype), negated)
+    on(quernel_device, magnitude).over(len(a))(array(a, dtype), absolute)
+    on(quernel_device, invert).over(len(a))(array(a, dtype), inverted)
     assert_equal(negated, [wrap(-x, result) for x in a], a)
     assert_equal(absolute, [wrap(abs(x), dtype) for x in a], a)
     assert_equal(inverted, [wrap(~x, dtype) for x in a], a)
@@ -207,8 +208,8 @@ def test_unary_operators_on_integers_wrap(quernel_device: Any, dtype: Any) -> No
 def test_unary_operators_on_floats_change_the_sign_alone(quernel_device: Any, dtype: Any) -> None:
     a = edges(dtype)
     negated, absolute = np.zeros(len(a), dtype.numpy), np.zeros(len(a), dtype.numpy)
-    negate.over(len(a), device=quernel_device)(array(a, dtype), negated)
-    magnitude.over(len(a), device=quernel_device)(array(a, dtype), absolute)
+    on(quernel_device, negate).over(len(a))(array(a, dtype), negated)
+    on(quernel_device, magnitude).over(len(a))(array(a, dtype), absolute)
     assert_equal(negated, [-x for x in a], a)
     assert_equal(absolute, [math.fabs(x) for x in a], a)
 
@@ -225,28 +226,30 @@ def test_float_arithmetic_rounds_once(quernel_device: Any, kernel: Any, ufunc: A
     a += (rng.standard_normal(500) * 10.0 ** rng.integers(-40, 38, 500)).astype(dtype.numpy).tolist()
     b += (rng.standard_normal(500) * 10.0 ** rng.integers(-40, 38, 500)).astype(dtype.numpy).tolist()
     out = np.zeros(len(a), dtype.numpy)
-    kernel.over(len(a), device=quernel_device)(array(a, dtype), array(b, dtype), out)
+    on(quernel_device, kernel).over(len(a))(array(a, dtype), array(b, dtype), out)
     with np.errstate(all="ignore"):
         assert_equal(out, ufunc(array(a, dtype), array(b, dtype)).tolist(), a, b)
 
 
+@pytest.mark.quernel_needs("f64")
 def test_division_of_f64_by_zero_gives_nan_where_python_raises(quernel_device: Any) -> None:
     a, b = [7.0, -7.0, 0.0, math.inf], [0.0, -0.0, 0.0, 0.0]
     quotient, rest = np.zeros(4), np.zeros(4)
-    floor_divide.over(4, device=quernel_device)(np.array(a), np.array(b), quotient)
-    remainder.over(4, device=quernel_device)(np.array(a), np.array(b), rest)
+    on(quernel_device, floor_divide).over(4)(np.array(a), np.array(b), quotient)
+    on(quernel_device, remainder).over(4)(np.array(a), np.array(b), rest)
     assert np.isnan(quotient).all()
     assert np.isnan(rest).all()
 
 
+@pytest.mark.quernel_needs("f64")
 def test_floor_division_and_remainder_of_f64_are_pythons(quernel_device: Any) -> None:
     rng = np.random.default_rng(21)
     a, b = pairs(edges(qn.f64), [value for value in edges(qn.f64) if value != 0])
     a += (rng.standard_normal(500) * 1e3).tolist()
     b += (rng.standard_normal(500) * 10).tolist()
     quotient, rest = np.zeros(len(a)), np.zeros(len(a))
-    floor_divide.over(len(a), device=quernel_device)(np.array(a), np.array(b), quotient)
-    remainder.over(len(a), device=quernel_device)(np.array(a), np.array(b), rest)
+    on(quernel_device, floor_divide).over(len(a))(np.array(a), np.array(b), quotient)
+    on(quernel_device, remainder).over(len(a))(np.array(a), np.array(b), rest)
     assert_equal(quotient, [x // y for x, y in zip(a, b, strict=True)], a, b)
     assert_equal(rest, [x % y for x, y in zip(a, b, strict=True)], a, b)
 
@@ -258,18 +261,19 @@ def test_floor_division_and_remainder_of_f32_are_pythons_in_f32(quernel_device: 
     a += (rng.standard_normal(500) * 1e3).astype(np.float32).tolist()
     b += (rng.standard_normal(500) * 10).astype(np.float32).tolist()
     quotient, rest = np.zeros(len(a), np.float32), np.zeros(len(a), np.float32)
-    floor_divide.over(len(a), device=quernel_device)(array(a, qn.f32), array(b, qn.f32), quotient)
-    remainder.over(len(a), device=quernel_device)(array(a, qn.f32), array(b, qn.f32), rest)
+    on(quernel_device, floor_divide).over(len(a))(array(a, qn.f32), array(b, qn.f32), quotient)
+    on(quernel_device, remainder).over(len(a))(array(a, qn.f32), array(b, qn.f32), rest)
     with np.errstate(all="ignore"):
         assert_equal(quotient, np.floor_divide(array(a, qn.f32), array(b, qn.f32)).tolist(), a, b)
         assert_equal(rest, np.remainder(array(a, qn.f32), array(b, qn.f32)).tolist(), a, b)
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_true_division_of_integers_gives_f64(quernel_device: Any, dtype: Any) -> None:
     a, b = pairs(edges(dtype), [value for value in edges(dtype) if value])
     out = np.zeros(len(a))
-    divide.over(len(a), device=quernel_device)(array(a, dtype), array(b, dtype), out)
+    on(quernel_device, divide).over(len(a))(array(a, dtype), array(b, dtype), out)
     assert_equal(out, [float(x) / float(y) for x, y in zip(a, b, strict=True)], a, b)
 
 
@@ -278,7 +282,7 @@ def test_an_integer_to_an_unsigned_power_wraps(quernel_device: Any, dtype: Any) 
     a, b = pairs(edges(dtype), [0, 1, 2, 3, 31, 63, 64, 255])
     result = exact.arithmetic(dtype, qn.u8)
     out = np.zeros(len(a), result.numpy)
-    power.over(len(a), device=quernel_device)(array(a, dtype), array(b, qn.u8), out)
+    on(quernel_device, power).over(len(a))(array(a, dtype), array(b, qn.u8), out)
     assert_equal(out, [wrap(x**y, result) for x, y in zip(a, b, strict=True)], a, b)
 
 
@@ -286,7 +290,7 @@ def test_an_integer_to_an_unsigned_power_wraps(quernel_device: Any, dtype: Any) 
 def test_an_integer_to_a_constant_power_wraps(quernel_device: Any, dtype: Any) -> None:
     a = edges(dtype)
     out = np.zeros(len(a), widened(dtype).numpy)
-    cube.over(len(a), device=quernel_device)(array(a, dtype), out)
+    on(quernel_device, cube).over(len(a))(array(a, dtype), out)
     assert_equal(out, [wrap(x**3, widened(dtype)) for x in a], a)
 
 
@@ -305,7 +309,7 @@ def test_operands_of_two_types_meet_in_their_common_type(quernel_device: Any, le
     result = exact.arithmetic(left, right)
     a, b = pairs(edges(left), edges(right))
     out = np.zeros(len(a), result.numpy)
-    add.over(len(a), device=quernel_device)(array(a, left), array(b, right), out)
+    on(quernel_device, add).over(len(a))(array(a, left), array(b, right), out)
     x = [exact.cast(value, left, result) for value in a]
     y = [exact.cast(value, right, result) for value in b]
     if result.is_float:
@@ -319,7 +323,7 @@ def test_operands_of_two_types_meet_in_their_common_type(quernel_device: Any, le
 @pytest.mark.parametrize("signed", SIGNED, ids=str)
 def test_u64_with_a_typed_signed_integer_is_refused_naming_the_cast(quernel_device: Any, signed: Any) -> None:
     with pytest.raises(qn.errors.KernelTypeError, match="u64") as caught:
-        add.over(1, device=quernel_device)(array([1], qn.u64), array([1], signed), array([0], qn.i64))
+        on(quernel_device, add).over(1)(array([1], qn.u64), array([1], signed), array([0], qn.i64))
     assert "qn.u64" in caught.value.fix
     assert caught.value.where.line == add.__wrapped__.__code__.co_firstlineno + 3
 
@@ -334,11 +338,12 @@ def with_literals(a, wide, out):
     wide[i] = a[i] * 0.5
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_a_literal_takes_the_type_that_it_meets(quernel_device: Any, dtype: Any) -> None:
     a = edges(dtype)
     out, wide = np.zeros(len(a), widened(dtype).numpy), np.zeros(len(a))
-    with_literals.over(len(a), device=quernel_device)(array(a, dtype), wide, out)
+    on(quernel_device, with_literals).over(len(a))(array(a, dtype), wide, out)
     assert_equal(out, [wrap(x + 1, widened(dtype)) for x in a], a)
     assert_equal(wide, [float(x) * 0.5 for x in a], a)
 
@@ -349,10 +354,11 @@ def with_float_literals(x, out):
     out[i] = x[i] + 0.1 * 3
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_float_literal_beside_f32_is_f32(quernel_device: Any) -> None:
     x = np.linspace(-2, 2, 50, dtype=np.float32)
     out = np.zeros(50)
-    with_float_literals.over(50, device=quernel_device)(x, out)
+    on(quernel_device, with_float_literals).over(50)(x, out)
     assert np.array_equal(out, (x + np.float32(0.1 * 3)).astype(np.float64))
 
 
@@ -364,7 +370,7 @@ def too_large_a_literal(a, out):
 
 def test_a_literal_that_does_not_fit_is_refused(quernel_device: Any) -> None:
     with pytest.raises(qn.errors.KernelTypeError, match="4294967296"):
-        too_large_a_literal.over(1, device=quernel_device)(array([1], qn.i32), array([1], qn.i64))
+        on(quernel_device, too_large_a_literal).over(1)(array([1], qn.i32), array([1], qn.i64))
 
 
 # --- contraction ------------------------------------------------------------------------------------------------------
@@ -407,8 +413,8 @@ def columns(dtype: Any, count: int) -> list[np.ndarray[Any, Any]]:
 def test_a_product_within_a_sum_is_fused(quernel_device: Any, dtype: Any) -> None:
     a, b, c = columns(dtype, 3)
     outs = [np.zeros(400, dtype.numpy) for _ in range(4)]
-    product_and_sum.over(400, device=quernel_device)(a, b, c, *outs[:3])
-    accumulate.over(400, device=quernel_device)(a, b, c, outs[3])
+    on(quernel_device, product_and_sum).over(400)(a, b, c, *outs[:3])
+    on(quernel_device, accumulate).over(400)(a, b, c, outs[3])
     rows = list(zip(a.tolist(), b.tolist(), c.tolist(), strict=True))
     for out, sign, sign_c in zip(outs, (1, 1, -1, 1), (1, -1, 1, 1), strict=True):
         assert_equal(out, [exact.fused(sign * x, y, sign_c * z, dtype) for x, y, z in rows], rows)
@@ -418,7 +424,7 @@ def test_a_product_within_a_sum_is_fused(quernel_device: Any, dtype: Any) -> Non
 def test_of_two_products_the_right_one_is_fused(quernel_device: Any, dtype: Any) -> None:
     a, b, c, d = columns(dtype, 4)
     out = np.zeros(400, dtype.numpy)
-    two_products.over(400, device=quernel_device)(a, b, c, d, out)
+    on(quernel_device, two_products).over(400)(a, b, c, d, out)
     rows = list(zip(c.tolist(), d.tolist(), (a * b).tolist(), strict=True))
     assert_equal(out, [exact.fused(x, y, z, dtype) for x, y, z in rows], rows)
 
@@ -427,7 +433,7 @@ def test_of_two_products_the_right_one_is_fused(quernel_device: Any, dtype: Any)
 def test_nothing_is_fused_where_contraction_is_off(quernel_device: Any, dtype: Any) -> None:
     a, b, c = columns(dtype, 3)
     outs = [np.zeros(400, dtype.numpy) for _ in range(3)]
-    product_and_sum.options(contract=False).over(400, device=quernel_device)(a, b, c, *outs)
+    on(quernel_device, product_and_sum.options(contract=False)).over(400)(a, b, c, *outs)
     for out, expected in zip(outs, (a * b + c, a * b - c, c - a * b), strict=True):
         assert np.array_equal(out, expected)
 
@@ -437,7 +443,7 @@ def test_nothing_is_fused_where_contraction_is_off(quernel_device: Any, dtype: A
 def test_fma_is_fused_always(quernel_device: Any, dtype: Any, contract: bool) -> None:
     a, b, c = columns(dtype, 3)
     out = np.zeros(400, dtype.numpy)
-    explicit_fma.options(contract=contract).over(400, device=quernel_device)(a, b, c, out)
+    on(quernel_device, explicit_fma.options(contract=contract)).over(400)(a, b, c, out)
     rows = list(zip(a.tolist(), b.tolist(), c.tolist(), strict=True))
     assert_equal(out, [exact.fused(x, y, z, dtype) for x, y, z in rows], rows)
 
@@ -454,7 +460,8 @@ def remainders_with_nan(small, out):
     out[i, 5] = qn.f64(small[i]) % math.nan
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_remainder_with_nan_is_nan_even_where_the_other_side_is_surely_finite(quernel_device: Any) -> None:
     out = np.zeros((3, 6))
-    remainders_with_nan.over(3, device=quernel_device)(np.array([2, 0, -7], np.int8), out)
+    on(quernel_device, remainders_with_nan).over(3)(np.array([2, 0, -7], np.int8), out)
     assert np.isnan(out).all(), out

@@ -17,8 +17,16 @@ import numpy as np
 import pytest
 
 import quernel as qn
-from quernel.errors import KernelSyntaxError, KernelTypeError, LaunchError, OutOfBoundsError, ValidationError
+from quernel.errors import (
+    DeviceError,
+    KernelSyntaxError,
+    KernelTypeError,
+    LaunchError,
+    OutOfBoundsError,
+    ValidationError,
+)
 from quernel.testing.exact import INTEGERS, array, edges, pairs, widened
+from quernel.testing.launching import on
 
 
 def line_of(kernel: Any, text: str) -> int:
@@ -59,13 +67,13 @@ def rest(a, b, out):
 
 def test_floor_division_rounds_down(quernel_device: Any) -> None:
     out = np.zeros(3, np.int32)
-    quotient.over(3, device=quernel_device)(array([-7, 7, -1], qn.i32), array([2, -2, 2], qn.i32), out)
+    on(quernel_device, quotient).over(3)(array([-7, 7, -1], qn.i32), array([2, -2, 2], qn.i32), out)
     assert out.tolist() == [-4, -4, -1]
 
 
 def test_a_remainder_has_the_sign_of_the_divisor(quernel_device: Any) -> None:
     out = np.zeros(1, np.int32)
-    rest.over(1, device=quernel_device)(array([-5], qn.i32), array([3], qn.i32), out)
+    on(quernel_device, rest).over(1)(array([-5], qn.i32), array([3], qn.i32), out)
     assert out[0] == 1
 
 
@@ -79,7 +87,7 @@ def divides_and_multiplies_back(a, b, holds):
 def test_quotient_and_remainder_make_the_dividend(quernel_device: Any, dtype: Any) -> None:
     a, b = pairs(edges(dtype), [value for value in edges(dtype) if value])
     holds = np.zeros(len(a), bool)
-    divides_and_multiplies_back.over(len(a), device=quernel_device)(array(a, dtype), array(b, dtype), holds)
+    on(quernel_device, divides_and_multiplies_back).over(len(a))(array(a, dtype), array(b, dtype), holds)
     assert holds.all()
 
 
@@ -96,7 +104,7 @@ def compares(a, b, less, greater):
 )
 def test_integers_compare_by_value(quernel_device: Any, left: Any, right: Any, is_less: bool, is_greater: bool) -> None:
     less, greater = np.zeros(1, bool), np.zeros(1, bool)
-    compares.over(1, device=quernel_device)(array([left[1]], left[0]), array([right[1]], right[0]), less, greater)
+    on(quernel_device, compares).over(1)(array([left[1]], left[0]), array([right[1]], right[0]), less, greater)
     assert (less[0], greater[0]) == (is_less, is_greater)
 
 
@@ -108,13 +116,13 @@ def adds(a, b, out):
 
 def test_small_integers_do_not_wrap_before_they_are_stored(quernel_device: Any) -> None:
     out = np.zeros(1, np.int32)
-    adds.over(1, device=quernel_device)(array([250], qn.u8), array([10], qn.u8), out)
+    on(quernel_device, adds).over(1)(array([250], qn.u8), array([10], qn.u8), out)
     assert out[0] == 260
 
 
 def test_u64_plus_i32_is_refused_naming_the_cast(quernel_device: Any) -> None:
     with pytest.raises(KernelTypeError, match="u64 and i32 have no common integer type") as caught:
-        adds.over(1, device=quernel_device)(array([1], qn.u64), array([1], qn.i32), array([0], qn.u64))
+        on(quernel_device, adds).over(1)(array([1], qn.u64), array([1], qn.i32), array([0], qn.u64))
     assert caught.value.where is not None
     assert caught.value.where.line == line_of(adds, "out[i] = a[i] + b[i]")
     assert "qn.u64(" in str(caught.value.fix)
@@ -129,7 +137,7 @@ def far_apart(a, b, holds):
 def test_64_bit_integers_compare_without_a_detour_through_floats(quernel_device: Any) -> None:
     a = 1_700_000_000_000_000_000
     holds = np.ones(1, bool)
-    far_apart.over(1, device=quernel_device)(array([a], qn.u64), array([a - 4999], qn.u64), holds)
+    on(quernel_device, far_apart).over(1)(array([a], qn.u64), array([a - 4999], qn.u64), holds)
     assert not holds[0]
 
 
@@ -143,12 +151,12 @@ def shifts(a, up, down, count):
 def test_division_by_zero_and_shifts_beyond_the_width_have_one_value(quernel_device: Any) -> None:
     least = -(2**31)
     a, b, out = array([9, least], qn.i32), array([0, -1], qn.i32), np.ones(2, np.int32)
-    quotient.over(2, device=quernel_device)(a, b, out)
+    on(quernel_device, quotient).over(2)(a, b, out)
     assert out.tolist() == [0, least]
-    rest.over(2, device=quernel_device)(a, b, out)
+    on(quernel_device, rest).over(2)(a, b, out)
     assert out.tolist() == [0, 0]
     up, down = np.ones(1, np.int32), np.ones(1, np.int32)
-    shifts.over(1, device=quernel_device)(array([-8], qn.i32), up, down, array([40], qn.i32))
+    on(quernel_device, shifts).over(1)(array([-8], qn.i32), up, down, array([40], qn.i32))
     assert (up[0], down[0]) == (0, -1)
 
 
@@ -157,7 +165,7 @@ def test_the_least_integer_divided_by_minus_one_wraps(quernel_device: Any, dtype
     if not dtype.is_signed:
         dtype = {8: qn.i8, 16: qn.i16, 32: qn.i32, 64: qn.i64}[dtype.bits]
     out = np.zeros(1, widened(dtype).numpy)
-    quotient.over(1, device=quernel_device)(array([dtype.min], dtype), array([-1], dtype), out)
+    on(quernel_device, quotient).over(1)(array([dtype.min], dtype), array([-1], dtype), out)
     assert out[0] == (-dtype.min if widened(dtype) is not dtype else dtype.min)
 
 
@@ -174,12 +182,13 @@ def casts(byte, wide, x, doubles, unsigned, as_i32, as_i8, as_u16):
     as_u16[i] = qn.u16(x[i])
 
 
+@pytest.mark.quernel_needs("f64")
 def test_casts_keep_or_saturate(quernel_device: Any) -> None:
     doubles, unsigned = np.zeros(3), np.zeros(3, np.uint32)
     as_i32, as_i8, as_u16 = np.ones(3, np.int32), np.ones(3, np.int8), np.ones(3, np.uint16)
     x = np.array([math.nan, 1e30, -1e30], np.float32)
     byte, wide = np.full(3, 200, np.uint8), np.full(3, 3e9)
-    casts.over(3, device=quernel_device)(byte, wide, x, doubles, unsigned, as_i32, as_i8, as_u16)
+    on(quernel_device, casts).over(3)(byte, wide, x, doubles, unsigned, as_i32, as_i8, as_u16)
     assert doubles.tolist() == [200.0] * 3
     assert unsigned.tolist() == [3_000_000_000] * 3
     assert as_i32.tolist() == [0, 2**31 - 1, -(2**31)]
@@ -194,11 +203,12 @@ def least_and_greatest(a, b, low, high):
     high[i] = max(a[i], b[i])
 
 
+@pytest.mark.quernel_needs("f64")
 def test_min_and_max_with_nan_and_zeros_are_pythons(quernel_device: Any) -> None:
     a = [math.nan, 1.0, -0.0, 0.0, math.nan]
     b = [1.0, math.nan, 0.0, -0.0, math.nan]
     low, high = np.zeros(5), np.zeros(5)
-    least_and_greatest.over(5, device=quernel_device)(np.array(a), np.array(b), low, high)
+    on(quernel_device, least_and_greatest).over(5)(np.array(a), np.array(b), low, high)
     expected = [min(x, y) for x, y in zip(a, b, strict=True)], [max(x, y) for x, y in zip(a, b, strict=True)]
     assert np.array_equal(low, expected[0], equal_nan=True)
     assert np.array_equal(high, expected[1], equal_nan=True)
@@ -212,9 +222,10 @@ def rounds(x, out, kept):
     kept[i] = -x[i] * 0.0
 
 
+@pytest.mark.quernel_needs("f64")
 def test_round_is_to_even_and_negative_zero_is_kept(quernel_device: Any) -> None:
     out, kept = np.zeros(3, np.int64), np.zeros(3)
-    rounds.over(3, device=quernel_device)(np.array([0.5, 1.5, 2.5]), out, kept)
+    on(quernel_device, rounds).over(3)(np.array([0.5, 1.5, 2.5]), out, kept)
     assert out.tolist() == [0, 2, 2]
     assert np.signbit(kept).all()
 
@@ -228,10 +239,11 @@ def accumulates(x, out):
     out[i] = acc
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_float_literal_joined_with_f32_is_f32(quernel_device: Any) -> None:
     x = np.array([16777216.0, 1.0, 1.0], np.float32)
     out = np.zeros(1)
-    accumulates.over(1, device=quernel_device)(x, out)
+    on(quernel_device, accumulates).over(1)(x, out)
     assert out[0] == 16777216.0
 
 
@@ -247,12 +259,13 @@ def cube_root_by_power(a, out):
     out[i] = a[i] ** (1 / 3)
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.parametrize("fast_math", [False, True])
 def test_pow_of_negatives_is_cs_whatever_the_options(quernel_device: Any, fast_math: bool) -> None:
     out = np.zeros(1)
-    powers.options(fast_math=fast_math).over(1, device=quernel_device)(np.array([-1.0]), np.array([2.0]), out)
+    on(quernel_device, powers.options(fast_math=fast_math)).over(1)(np.array([-1.0]), np.array([2.0]), out)
     assert out[0] == 1.0
-    cube_root_by_power.options(fast_math=fast_math).over(1, device=quernel_device)(np.array([-8.0]), out)
+    on(quernel_device, cube_root_by_power.options(fast_math=fast_math)).over(1)(np.array([-8.0]), out)
     assert np.isnan(out[0])
 
 
@@ -273,7 +286,7 @@ def loop_variable_goes_on(out):
 
 def test_a_loop_variable_keeps_its_value_after_the_loop(quernel_device: Any) -> None:
     out = np.zeros(2, np.int64)
-    loop_variable_goes_on.over(1, device=quernel_device)(out)
+    on(quernel_device, loop_variable_goes_on).over(1)(out)
     assert out.tolist() == [42, 5]
 
 
@@ -287,7 +300,7 @@ def maybe_unassigned(x, out):
 
 def test_a_name_that_may_be_unassigned_is_refused_where_it_is_read(quernel_device: Any) -> None:
     with pytest.raises(KernelTypeError, match="y") as caught:
-        maybe_unassigned.over(1, device=quernel_device)(np.ones(1), np.ones(1))
+        on(quernel_device, maybe_unassigned).over(1)(np.ones(1), np.ones(1))
     assert caught.value.where is not None
     assert caught.value.where.line == line_of(maybe_unassigned, "out[i] = y")
 
@@ -301,9 +314,10 @@ def guarded(a, n, out):
         out[i] += 2
 
 
+@pytest.mark.quernel_needs("f64")
 def test_and_and_or_do_not_read_beyond_the_array(quernel_device: Any) -> None:
     out = np.zeros(40, np.int32)
-    guarded.over(40, device=quernel_device)(np.array([1.0, -1.0, 2.0]), 3, out)
+    on(quernel_device, guarded).over(40)(np.array([1.0, -1.0, 2.0]), 3, out)
     assert out.tolist() == [1, 2, 1] + [2] * 37
 
 
@@ -326,7 +340,7 @@ def returns_from_loops(x, out):
 
 def test_return_inside_loops_leaves_the_kernel_for_that_thread(quernel_device: Any) -> None:
     out = np.zeros(6, np.int64)
-    returns_from_loops.over(6, device=quernel_device)(np.array([0, 1, 2, 3, 4, 7]), out)
+    on(quernel_device, returns_from_loops).over(6)(np.array([0, 1, 2, 3, 4, 7]), out)
     assert out.tolist() == [41, 52, 63, 4, 5, 8]
 
 
@@ -339,7 +353,7 @@ def annotated(out):
 
 def test_an_annotated_local_is_refused(quernel_device: Any) -> None:
     with pytest.raises(KernelSyntaxError, match="annotat") as caught:
-        annotated.over(1, device=quernel_device)(np.zeros(1))
+        on(quernel_device, annotated).over(1)(np.zeros(1))
     assert "acc = qn.f64(0)" in str(caught.value.fix)
     assert caught.value.lineno == line_of(annotated, "acc: qn.f64 = 0")
 
@@ -376,7 +390,7 @@ def mutually_recursive(n, out):
 )
 def test_recursion_is_refused_with_the_names_of_the_cycle(quernel_device: Any, kernel: Any, names: list[str]) -> None:
     with pytest.raises(KernelSyntaxError, match="recurs") as caught:
-        kernel.over(1, device=quernel_device)(np.zeros(1, np.int64), np.zeros(1, np.int64))
+        on(quernel_device, kernel).over(1)(np.zeros(1, np.int64), np.zeros(1, np.int64))
     assert all(name in str(caught.value) for name in names)
 
 
@@ -398,11 +412,12 @@ def main(int, __global, local, entry, out):  # noqa: A002
     out[i] = define + entry
 
 
+@pytest.mark.quernel_needs("f64")
 def test_names_that_other_languages_reserve_are_names(quernel_device: Any) -> None:
     x, out = np.array([1.0, 2.0]), np.zeros(2)
-    double.over(2, device=quernel_device)(x, out)
+    on(quernel_device, double).over(2)(x, out)
     assert out.tolist() == [20.0, 21.0]
-    main.over(2, device=quernel_device)(x, x, 10.0, 100.0, out)
+    on(quernel_device, main).over(2)(x, x, 10.0, 100.0, out)
     assert out.tolist() == [112.0, 114.0]
 
 
@@ -422,12 +437,13 @@ def jádro(č, výsledek):
 """
 
 
+@pytest.mark.quernel_needs("f64")
 def test_names_and_paths_beyond_ascii_are_names_and_paths(quernel_device: Any, tmp_path: Path) -> None:
     folder = tmp_path / "složka ϕ"
     folder.mkdir()
     module = module_of(folder / "jádra.py", NON_ASCII)
     out = np.zeros(2)
-    module.jádro.over(2, device=quernel_device)(np.array([1.0, 2.0]), out)
+    on(quernel_device, module.jádro).over(2)(np.array([1.0, 2.0]), out)
     assert out.tolist() == [4.0, 5.0]
 
 
@@ -446,34 +462,36 @@ def writes_plane(a):
     a[i, j] = i * 10 + j
 
 
+@pytest.mark.quernel_needs("f64")
 def test_writing_through_a_view_reaches_the_callers_array(quernel_device: Any) -> None:
     whole = np.zeros((2, 2))
-    increments.over(2, device=quernel_device)(whole[:, 0])
+    on(quernel_device, increments).over(2)(whole[:, 0])
     assert whole.tolist() == [[1, 0], [1, 0]]
     line = np.zeros(6, np.int32)
-    increments.over(3, device=quernel_device)(line[::2])
+    on(quernel_device, increments).over(3)(line[::2])
     assert line.tolist() == [1, 0, 1, 0, 1, 0]
     line[:] = [0, 0, 0, 0, 7, 8]
-    increments.over(2, device=quernel_device)(line[::-1])
+    on(quernel_device, increments).over(2)(line[::-1])
     assert line.tolist() == [0, 0, 0, 0, 8, 9]
     plane = np.zeros((2, 3))
-    writes_plane.over((3, 2), device=quernel_device)(plane.T)
+    on(quernel_device, writes_plane).over((3, 2))(plane.T)
     assert plane.tolist() == [[0, 10, 20], [1, 11, 21]]
 
 
+@pytest.mark.quernel_needs("f64")
 def test_writing_through_a_repeating_view_is_refused(quernel_device: Any) -> None:
     with pytest.raises(LaunchError, match="'a'"):
-        increments.over(3, device=quernel_device)(np.broadcast_to(np.zeros(1), (3,)))
+        on(quernel_device, increments).over(3)(np.broadcast_to(np.zeros(1), (3,)))
 
 
 @pytest.mark.parametrize("shape", [(0,), (5, 0, 5)])
 def test_arrays_without_elements_are_arguments(quernel_device: Any, shape: tuple[int, ...]) -> None:
     empty = np.zeros(shape, np.float32)
     out = np.zeros(1, np.int64)
-    sizes.over(1, device=quernel_device)(empty, out)
+    on(quernel_device, sizes).over(1)(empty, out)
     assert out[0] == shape[0]
-    nothing.over(shape, device=quernel_device)(empty)
-    nothing.over(0, device=quernel_device)(empty)
+    on(quernel_device, nothing).over(shape)(empty)
+    on(quernel_device, nothing).over(0)(empty)
 
 
 @qn.kernel
@@ -486,14 +504,15 @@ def nothing(a):
     pass
 
 
+@pytest.mark.quernel_needs("host_access")
 def test_a_read_only_array_is_read_and_never_written(quernel_device: Any) -> None:
     fixed = np.array([1.0, 2.0])
     fixed.flags.writeable = False
     out = np.zeros(2)
-    adds.over(2, device=quernel_device)(fixed, fixed, out)
+    on(quernel_device, adds).over(2)(fixed, fixed, out)
     assert out.tolist() == [2.0, 4.0]
     with pytest.raises(LaunchError, match="'out'"):
-        adds.over(2, device=quernel_device)(out, out, fixed)
+        on(quernel_device, adds).over(2)(out, out, fixed)
     assert fixed.tolist() == [1.0, 2.0]
 
 
@@ -503,14 +522,15 @@ def takes_scalars(x: qn.f32, n: qn.i32, out):
     out[i] = x + n
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_scalar_converts_by_its_declared_type_or_is_refused(quernel_device: Any) -> None:
     out = np.zeros(1)
-    takes_scalars.over(1, device=quernel_device)(0.1, 0, out)
+    on(quernel_device, takes_scalars).over(1)(0.1, 0, out)
     assert out[0] == float(np.float32(0.1))
-    takes_scalars.over(1, device=quernel_device)(np.float64(0.1), 0, out)
+    on(quernel_device, takes_scalars).over(1)(np.float64(0.1), 0, out)
     assert out[0] == float(np.float32(0.1))
     with pytest.raises(KernelTypeError, match="parameter 'n' is i32 and got 1099511627776"):
-        takes_scalars.over(1, device=quernel_device)(0.1, 2**40, out)
+        on(quernel_device, takes_scalars).over(1)(0.1, 2**40, out)
 
 
 @qn.kernel
@@ -519,30 +539,38 @@ def reads_at_the_end(a, out, index: int):
     a[index] = 9
 
 
+def untouched(device: Any, length: int) -> Any:
+    """Bytes of zero, on the host where it can be, which gives memory only for what is touched."""
+    return np.zeros(length, np.uint8) if device.is_host_accessible else device.zeros(length, qn.u8)
+
+
 def test_an_element_beyond_2_to_the_31_is_the_right_one(quernel_device: Any) -> None:
     try:
-        huge = np.zeros(2**31 + 2, np.uint8)  # not touched, so no memory is needed for most of it
-    except MemoryError:
+        huge = untouched(quernel_device, 2**31 + 2)
+    except (MemoryError, DeviceError):
         pytest.skip("needs 2 GiB of address space")
     huge[2**31 + 1] = 77
     out = np.zeros(1, np.int64)
-    reads_at_the_end.over(1, device=quernel_device)(huge, out, 2**31 + 1)
+    on(quernel_device, reads_at_the_end).over(1)(huge, out, 2**31 + 1)
     assert out[0] == 77
-    assert huge[2**31 + 1] == 9
-    assert huge[1] == 0
+    assert int(huge[2**31 + 1]) == 9
+    assert int(huge[1]) == 0
 
 
 def test_contiguous_shifted_strided_and_huge_arrays_give_the_same_results(quernel_device: Any) -> None:
     base = np.arange(64, dtype=np.float32)
-    huge = np.zeros(2**31 + 16, np.uint8)
+    try:
+        huge = untouched(quernel_device, 2**31 + 16)
+    except (MemoryError, DeviceError):
+        pytest.skip("needs 2 GiB of address space")
     before = len(quernel_device.kernels)
     for view in (base[:20].copy(), base[1:21], base[::3][:20]):
         expected = view + 1
-        increments.over(20, device=quernel_device)(view)
+        on(quernel_device, increments).over(20)(view)
         assert np.array_equal(view, expected)
     assert len(quernel_device.kernels) - before <= 3
-    increments.over(20, device=quernel_device)(huge)
-    assert huge[:21].tolist() == [1] * 20 + [0]
+    on(quernel_device, increments).over(20)(huge)
+    assert list(map(int, huge[:21])) == [1] * 20 + [0]
 
 
 @qn.kernel
@@ -576,7 +604,7 @@ def test_an_impossible_index_is_refused_at_its_line(
     quernel_device: Any, kernel: Any, a: np.ndarray[Any, Any], line: str, message: str
 ) -> None:
     with pytest.raises((KernelTypeError, KernelSyntaxError), match=message) as caught:
-        kernel.over(2, device=quernel_device)(a, np.zeros(2))
+        on(quernel_device, kernel).over(2)(a, np.zeros(2))
     assert caught.value.where is not None
     assert caught.value.where.line == line_of(kernel, line)
     assert caught.value.where.file == __file__
@@ -608,7 +636,7 @@ def knows_its_block(out):
 
 def test_a_kernel_that_knows_its_block_is_refused_over_an_extent(quernel_device: Any) -> None:
     with pytest.raises(KernelSyntaxError, match="`local_id` needs blocks") as caught:
-        knows_its_block.over(4, device=quernel_device)(np.zeros(4))
+        on(quernel_device, knows_its_block).over(4)(np.zeros(4))
     assert caught.value.where is not None
     assert caught.value.where.line == line_of(knows_its_block, "qn.local_id()")
     assert "kernel[qn.cdiv(extent, block), block]" in str(caught.value.fix)
@@ -617,7 +645,7 @@ def test_a_kernel_that_knows_its_block_is_refused_over_an_extent(quernel_device:
 def test_a_block_beyond_the_devices_limit_is_refused_naming_both(quernel_device: Any) -> None:
     limit = quernel_device.target_info.limits.max_block_threads
     with pytest.raises(ValidationError, match=rf"{limit + 1}.*{limit}\b"):
-        knows_its_block.options(device=quernel_device)[1, limit + 1](np.zeros(limit + 1))
+        on(quernel_device, knows_its_block)[1, limit + 1](np.zeros(limit + 1))
 
 
 FACTOR = 2
@@ -631,12 +659,12 @@ def uses_a_global(x):
 
 def test_a_changed_global_counts_from_the_next_launch(quernel_device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.array([1, 10])
-    uses_a_global.over(2, device=quernel_device)(x)
+    on(quernel_device, uses_a_global).over(2)(x)
     monkeypatch.setitem(globals(), "FACTOR", 5)
-    uses_a_global.over(2, device=quernel_device)(x)
+    on(quernel_device, uses_a_global).over(2)(x)
     assert x.tolist() == [10, 100]
     monkeypatch.undo()
-    uses_a_global.over(2, device=quernel_device)(x)
+    on(quernel_device, uses_a_global).over(2)(x)
     assert x.tolist() == [20, 200]
 
 
@@ -649,9 +677,9 @@ def test_a_changed_closure_counts_from_the_next_launch(quernel_device: Any) -> N
         x[i] += step
 
     x = np.zeros(2, np.int64)
-    adds_step.over(2, device=quernel_device)(x)
+    on(quernel_device, adds_step).over(2)(x)
     step = 10
-    adds_step.over(2, device=quernel_device)(x)
+    on(quernel_device, adds_step).over(2)(x)
     assert x.tolist() == [11, 11]
 
 
@@ -662,7 +690,7 @@ def test_a_file_that_changed_after_its_import_is_refused(quernel_device: Any, tm
     path.write_text(source.replace("= 1", "= 2"))
     os.utime(path, (1, 1))
     with pytest.raises(KernelSyntaxError, match="changed"):
-        module.k.over(1, device=quernel_device)(np.zeros(1))
+        on(quernel_device, module.k).over(1)(np.zeros(1))
 
 
 @qn.kernel
@@ -682,8 +710,8 @@ def test_two_kernels_of_equal_ir_are_one_artifact_and_two_records(quernel_device
         pytest.skip("needs a backend that keeps artifacts")
     with qn.environment(tmp_path):
         x = np.ones(2)
-        first_of_two.over(2, device=quernel_device)(x)
-        second_of_two.over(2, device=quernel_device)(x)
+        on(quernel_device, first_of_two).over(2)(x)
+        on(quernel_device, second_of_two).over(2)(x)
         lines = [line for file in (tmp_path / "records").iterdir() for line in file.read_text().splitlines()]
     records = [record for record in map(json.loads, lines) if record.get("record") == "compilation"]
     assert x.tolist() == [7.0, 7.0]
@@ -723,10 +751,10 @@ import quernel as qn
 import shipped
 
 device = qn.device(sys.argv[1])
-x = np.array([1.0, 2.0])
+x = device.array(np.array([1.0, 2.0]))
 kernel = pickle.loads(bytes.fromhex(sys.argv[2])) if len(sys.argv) > 2 else shipped.k
-kernel.over(2, device=device)(x)
-print(x.tolist())
+kernel.over(2)(x)
+print(x.numpy().tolist())
 print(kernel.specialize(x).definition.id.digest)
 print(pickle.dumps(shipped.k).hex())
 """
@@ -761,6 +789,7 @@ class Project:
         return computed, identity, pickled
 
 
+@pytest.mark.quernel_needs("f64")
 def test_another_process_sees_the_new_value_of_what_was_edited(quernel_device: Any, tmp_path: Path) -> None:
     project = Project(tmp_path)
     first = project.run(quernel_device)
@@ -777,15 +806,17 @@ def test_another_process_sees_the_new_value_of_what_was_edited(quernel_device: A
     assert third[1] not in (first[1], second[1])
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_pickled_kernel_launches_in_another_process_with_its_identity(quernel_device: Any, tmp_path: Path) -> None:
     project = Project(tmp_path)
     computed, identity, pickled = project.run(quernel_device)
     assert project.run(quernel_device, pickled) == (computed, identity, pickled)
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_store_that_cannot_be_used_is_one_warning_and_a_working_launch(quernel_device: Any, tmp_path: Path) -> None:
     project = Project(tmp_path)
     (tmp_path / "store").write_text("this is no folder")
     assert project.run(quernel_device)[0] == "[5.0, 7.0]"
     assert len(project.complaints) == 1, project.complaints
-    assert "compiled kernels are not kept in" in project.complaints[0]
+    assert "are not kept in" in project.complaints[0]

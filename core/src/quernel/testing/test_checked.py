@@ -10,6 +10,7 @@ import pytest
 import quernel as qn
 from quernel.errors import KernelAssertionError, OutOfBoundsError
 from quernel.testing.fuzz.programs import kernel_of
+from quernel.testing.launching import on
 
 checked = pytest.mark.quernel_needs("checked")
 
@@ -24,10 +25,10 @@ def written(body: str, parameters: str = "a, out", **settings: bool) -> Any:
 @pytest.mark.parametrize("index", [5, -1, 2**31, -(2**40), 2**62])
 @pytest.mark.parametrize("access", ["out[0] = a[n[i]]", "a[n[i]] = 1", "a[n[i]] += 1", "qn.atomic.add(a, n[i], 1)"])
 def test_an_index_outside_raises_at_its_line_with_index_and_shape(quernel_device: Any, index: int, access: str) -> None:
-    a, out = np.zeros(5, np.int32), np.zeros(1)
+    a, out = np.zeros(5, np.int32), np.zeros(1, np.float32)
     kernel = written(f"out[0] = 1\n{access}", "a, n, out", checked=True)
     with pytest.raises(OutOfBoundsError, match=str(index)) as caught:
-        kernel.over(3, device=quernel_device)(a, np.array([0, index, 1]), out)
+        on(quernel_device, kernel).over(3)(a, np.array([0, index, 1]), out)
     error = caught.value
     assert isinstance(error, IndexError)
     assert error.where.line == 5
@@ -35,19 +36,21 @@ def test_an_index_outside_raises_at_its_line_with_index_and_shape(quernel_device
     assert "^" in str(error)
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_every_axis_is_checked_and_named(quernel_device: Any) -> None:
     kernel = written("out[i] = a[i, j + i]", "a, out, j: int", checked=True)
     with pytest.raises(OutOfBoundsError, match=r"\(1, 7\)") as caught:
-        kernel.over(2, device=quernel_device)(np.zeros((2, 7)), np.zeros(2), 6)
+        on(quernel_device, kernel).over(2)(np.zeros((2, 7)), np.zeros(2), 6)
     assert "(2, 7)" in str(caught.value)
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_an_access_that_is_not_reached_is_not_checked(quernel_device: Any) -> None:
     kernel = written("if i < len(a) and a[i] >= 0:\n    out[0] += 0\nout[i] = a[i] if i < len(a) else -1", checked=True)
     out = np.zeros(8)
-    kernel.over(8, device=quernel_device)(np.arange(4.0), out)
+    on(quernel_device, kernel).over(8)(np.arange(4.0), out)
     assert out.tolist() == [0, 1, 2, 3, -1, -1, -1, -1]
 
 
@@ -63,14 +66,15 @@ def reads_for_nothing(a, out):
     out[i] = i
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_a_load_that_nothing_reads_is_checked_even_in_a_function(quernel_device: Any) -> None:
     out = np.zeros(4)
-    reads_for_nothing.over(3, device=quernel_device)(np.zeros(4), out)
+    on(quernel_device, reads_for_nothing).over(3)(np.zeros(4), out)
     assert out.tolist() == [0, 1, 2, 0]
     with pytest.raises(OutOfBoundsError, match="index 4 is outside"):
-        reads_for_nothing.over(4, device=quernel_device)(np.zeros(4), out)
-    reads_for_nothing.options(checked=False, device=quernel_device).over(4)(np.zeros(5), out)
+        on(quernel_device, reads_for_nothing).over(4)(np.zeros(4), out)
+    on(quernel_device, reads_for_nothing.options(checked=False)).over(4)(np.zeros(5), out)
     assert out.tolist() == [0, 1, 2, 3]
 
 
@@ -78,35 +82,38 @@ def test_a_load_that_nothing_reads_is_checked_even_in_a_function(quernel_device:
 def test_a_checked_launch_that_is_right_gives_what_an_unchecked_one_gives(quernel_device: Any) -> None:
     body = "total = 0\nfor k in range(len(a)):\n    total += a[k] * (k + i)\nout[i] = total"
     a, plain, careful = np.arange(9), np.zeros(5, np.int64), np.zeros(5, np.int64)
-    written(body).over(5, device=quernel_device)(a, plain)
-    written(body, checked=True).over(5, device=quernel_device)(a, careful)
+    on(quernel_device, written(body)).over(5)(a, plain)
+    on(quernel_device, written(body, checked=True)).over(5)(a, careful)
     assert plain.tolist() == careful.tolist()
     assert plain[1] == sum(k * (k + 1) for k in range(9))
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_an_assertion_that_fails_raises_with_its_text_and_line(quernel_device: Any) -> None:
     kernel = written('assert a[i] < 3, "too large"\nout[i] = 1', checked=True)
     with pytest.raises(KernelAssertionError, match="too large") as caught:
-        kernel.over(5, device=quernel_device)(np.arange(5), np.zeros(5))
+        on(quernel_device, kernel).over(5)(np.arange(5), np.zeros(5))
     assert isinstance(caught.value, AssertionError)
     assert caught.value.where.line == 4
 
 
+@pytest.mark.quernel_needs("f64")
 def test_an_assertion_is_nothing_in_a_launch_that_is_not_checked(quernel_device: Any) -> None:
     out = np.zeros(5)
-    written('assert a[i] < 3, "too large"\nout[i] = 1').over(5, device=quernel_device)(np.arange(5), out)
+    on(quernel_device, written('assert a[i] < 3, "too large"\nout[i] = 1')).over(5)(np.arange(5), out)
     assert out.tolist() == [1] * 5
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_a_broken_promise_of_uniformity_raises_in_a_checked_launch(quernel_device: Any) -> None:
     kernel = written("if qn.uniform(a[i]) > 0:\n    qn.barrier()\nout[i] = 1", checked=True)
     out = np.zeros(4)
-    kernel.options(device=quernel_device)[1, 4](np.ones(4), out)
+    on(quernel_device, kernel)[1, 4](np.ones(4), out)
     assert out.tolist() == [1] * 4
     with pytest.raises(qn.errors.QuernelError, match="uniform"):
-        kernel.options(device=quernel_device)[1, 4](np.array([1.0, 0, 1, 1]), out)
+        on(quernel_device, kernel)[1, 4](np.array([1.0, 0, 1, 1]), out)
 
 
 PROMISES: dict[str, tuple[str, list[float], list[float]]] = {
@@ -140,11 +147,12 @@ PROMISES: dict[str, tuple[str, list[float], list[float]]] = {
 }
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 @pytest.mark.parametrize("name", PROMISES)
 def test_a_promise_is_compared_wherever_a_whole_block_makes_it(quernel_device: Any, name: str) -> None:
     body, kept, broken = PROMISES[name]
-    kernel = written(body, checked=True).options(device=quernel_device)
+    kernel = on(quernel_device, written(body, checked=True))
     if kept:
         out = np.full(4, -1.0)
         kernel[1, 4](np.array(kept), out)
@@ -154,6 +162,7 @@ def test_a_promise_is_compared_wherever_a_whole_block_makes_it(quernel_device: A
     assert "qn.uniform" in (body.splitlines()[caught.value.where.line - 4])
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 @pytest.mark.parametrize(
     "body",
@@ -165,13 +174,14 @@ def test_a_promise_is_compared_wherever_a_whole_block_makes_it(quernel_device: A
     ],
 )
 def test_a_promise_that_a_part_of_the_block_makes_stops_nobody(quernel_device: Any, body: str) -> None:
-    written(body, checked=True).options(device=quernel_device)[1, 4](np.arange(4.0), np.zeros(4))
+    on(quernel_device, written(body, checked=True))[1, 4](np.arange(4.0), np.zeros(4))
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.quernel_needs("checked", "subgroups")
 def test_a_promise_that_one_subgroup_makes_is_compared_within_it(quernel_device: Any) -> None:
     body = "if qn.subgroup.id() == 0:\n    if qn.uniform(a[i]) > 1:\n        out[i] = qn.subgroup.sum(1)"
-    kernel = written(body, checked=True).options(device=quernel_device)
+    kernel = on(quernel_device, written(body, checked=True))
     size = quernel_device.target_info.subgroup_size
     a, out = np.full(2 * size, 2.0), np.zeros(2 * size)
     a[size:] = np.arange(size)
@@ -183,13 +193,15 @@ def test_a_promise_that_one_subgroup_makes_is_compared_within_it(quernel_device:
             kernel[1, 2 * size](a, out)
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_a_promise_of_a_kernel_over_an_extent_stops_nobody(quernel_device: Any) -> None:
     out = np.zeros(4)
-    written("out[i] = qn.uniform(a[i])", checked=True).over(4, device=quernel_device)(np.arange(4.0), out)
+    on(quernel_device, written("out[i] = qn.uniform(a[i])", checked=True)).over(4)(np.arange(4.0), out)
     assert out.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 @pytest.mark.parametrize(
     ("test", "shown"),
@@ -209,22 +221,24 @@ def test_an_assertion_shows_the_values_that_it_compares(quernel_device: Any, tes
     )
     told = f": no; {shown} (in thread 0)" if shown else ": no (in thread 0)"
     with pytest.raises(KernelAssertionError, match="does not hold") as caught:
-        kernel.over(1, device=quernel_device)(np.array([4, 4, 7]), 2)
+        on(quernel_device, kernel).over(1)(np.array([4, 4, 7]), 2)
     assert told in caught.value.what
 
 
+@pytest.mark.quernel_needs("f64")
 @checked
 def test_what_an_assertion_compares_is_evaluated_once(quernel_device: Any) -> None:
     kernel = written("assert 0 <= qn.atomic.add(out, 0, 1) < 4\nassert qn.atomic.add(out, 1, 1) < 4", checked=True)
     out = np.zeros(2, np.int32)
-    kernel.over(4, device=quernel_device)(np.zeros(4), out)
+    on(quernel_device, kernel).over(4)(np.zeros(4), out)
     assert out.tolist() == [4, 4]
 
 
+@pytest.mark.quernel_needs("f64")
 def test_prints_are_shown_when_the_launch_is_over(quernel_device: Any, capsys: pytest.CaptureFixture[str]) -> None:
     kernel = written('if i == 2:\n    print("value", a[i], i, a[i] > 1, sep="|")\nout[i] = 1')
     out = np.zeros(4)
-    kernel.over(4, device=quernel_device)(np.array([0.5, 1.5, 2.5, 3.5], np.float32), out)
+    on(quernel_device, kernel).over(4)(np.array([0.5, 1.5, 2.5, 3.5], np.float32), out)
     quernel_device.synchronize()
     assert capsys.readouterr().out == "value|2.5|2|True\n"
 
@@ -252,5 +266,5 @@ def test_the_else_of_a_loop_is_pythons(quernel_device: Any, name: str) -> None:
     exec(python, namespace)
     kernel = written(f"n = a[i]\nr = 0\n{body}\nout[i] = r")
     out = np.zeros(count, np.int64)
-    kernel.over(count, device=quernel_device)(np.arange(count), out)
+    on(quernel_device, kernel).over(count)(np.arange(count), out)
     assert out.tolist() == [namespace["f"](n) for n in range(count)]

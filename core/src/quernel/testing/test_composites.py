@@ -11,6 +11,7 @@ import pytest
 import quernel as qn
 from quernel.errors import KernelTypeError
 from quernel.testing.fuzz.programs import kernel_of
+from quernel.testing.launching import on
 
 pytestmark = pytest.mark.quernel_needs("f64")
 T = TypeVar("T", qn.f32, qn.f64, qn.i32)
@@ -57,7 +58,7 @@ def test_vectors_are_loaded_and_stored_whole(quernel_device: Any, dtype: Any, le
     base = np.arange(20 * length).reshape(20, length).astype(dtype.numpy)
     out = np.zeros((20, length), dtype.numpy)
     select = {"whole": slice(0, 8), "shifted": slice(3, 11), "reversed": slice(15, 7, -1)}[view]
-    kernel.over(8, device=quernel_device)(base[select], out[select])
+    on(quernel_device, kernel).over(8)(base[select], out[select])
     expected = np.zeros_like(out)
     expected[select] = base[select][:, ::-1] + np.arange(length, dtype=dtype.numpy)
     assert np.array_equal(out, expected)
@@ -75,7 +76,7 @@ def test_vectors_compute_component_by_component(quernel_device: Any) -> None:
         "    out[5] = len(u)\n"
     )
     out = np.zeros(6, np.int64)
-    kernel.over(1, device=quernel_device)(np.array([[1, 2, 3, 4]], np.int32), out)
+    on(quernel_device, kernel).over(1)(np.array([[1, 2, 3, 4]], np.int32), out)
     assert out.tolist() == [1, 3, 5, 7, -7, 4]
 
 
@@ -84,7 +85,7 @@ def test_a_component_of_an_element_is_stored_alone(quernel_device: Any) -> None:
         "@qn.kernel\ndef k(a: qn.Array1[qn.vec(qn.f32, 2)]):\n    i = qn.global_id()\n    a[i].y = a[i].x * 10\n"
     )
     a = np.array([[1, 2], [3, 4]], np.float32)
-    kernel.over(2, device=quernel_device)(a)
+    on(quernel_device, kernel).over(2)(a)
     assert a.tolist() == [[1, 10], [3, 30]]
 
 
@@ -101,8 +102,19 @@ def test_vectors_choose_loop_and_pass_through_functions(quernel_device: Any) -> 
         "    a[i] = turned(a[i], n[i]) if n[i] >= 0 else qn.vec(qn.f32, 2)(0)\n"
     )
     a, n = np.array([[1, 2]] * 5, np.float32), np.array([0, 1, 2, 3, -1])
-    kernel.over(5, device=quernel_device)(a, n)
+    on(quernel_device, kernel).over(5)(a, n)
     assert a.tolist() == [[1, 2], [-2, 1], [-1, -2], [2, -1], [0, 0]]
+
+
+def test_a_device_makes_arrays_of_vectors(quernel_device: Any) -> None:
+    kernel = kernel_of(
+        "@qn.kernel\ndef k(a: qn.Array1[V], b: qn.Array1[V]):\n    i = qn.global_id()\n    b[i] = a[i] + V(i, 1)\n",
+        V=qn.vec(qn.f32, 2),
+    )
+    a, b = quernel_device.full(3, 5, qn.vec(qn.f32, 2)), quernel_device.zeros(3, qn.vec(qn.f32, 2))
+    assert b.numpy().tolist() == [[0, 0]] * 3
+    kernel.over(3)(a, b)
+    assert b.numpy().tolist() == [[5, 6], [6, 6], [7, 6]]
 
 
 def test_vectors_in_shared_memory(quernel_device: Any) -> None:
@@ -117,7 +129,7 @@ def test_vectors_in_shared_memory(quernel_device: Any) -> None:
     )
     a = np.arange(16, dtype=np.float32).reshape(4, 4)
     expected = a[::-1].copy()
-    kernel.options(device=quernel_device)[1, 4](a)
+    on(quernel_device, kernel)[1, 4](a)
     assert np.array_equal(a, expected)
 
 
@@ -164,7 +176,7 @@ def test_structs_in_memory_are_found_by_field_whatever_their_layout(quernel_devi
     )
     particles, out = particles_of(LAYOUTS[layout]), np.zeros(3)
     before = particles.copy()
-    kernel.over(3, device=quernel_device)(particles, out)
+    on(quernel_device, kernel).over(3)(particles, out)
     assert out.tolist() == [0.5 + 4 - 8, 1e300, 3.0 + 6 - 32768]
     assert particles["charge"].tolist() == [0, 1, -128]
     assert particles["at"]["x"].tolist() == [2, 4, 6]
@@ -177,7 +189,7 @@ def test_structs_in_memory_are_found_by_field_whatever_their_layout(quernel_devi
 def test_structs_are_copied_whole(quernel_device: Any, layout: str) -> None:
     kernel = kernel_of("@qn.kernel\ndef k(a, b):\n    i = qn.global_id()\n    b[2 - i] = a[i]\n")
     a, b = particles_of(LAYOUTS[layout]), np.zeros(3, LAYOUTS[layout])
-    kernel.over(3, device=quernel_device)(a, b)
+    on(quernel_device, kernel).over(3)(a, b)
     for name in LAYOUTS[layout].names:
         assert np.array_equal(b[name], a[name][::-1])
 
@@ -196,7 +208,7 @@ def test_a_struct_parameter_holds_arrays_of_structs_and_numbers(quernel_device: 
         Point=Point,
     )
     particles, heights, out = particles_of(LAYOUTS["aligned"]), np.array([1, 2, 3], np.float32), np.zeros(3)
-    kernel.over(3, device=quernel_device)(World(heights, particles, 10.0, 100), out)
+    on(quernel_device, kernel).over(3)(World(heights, particles, 10.0, 100), out)
     assert out.tolist() == [10 - 1 + 100 + 3, 20 + 100 + 3, 30 + 127 + 100 + 3]
     assert heights.tolist() == [4, 5, 6]
     assert particles["at"]["x"].tolist() == [0, 0, 0]
@@ -222,7 +234,7 @@ def test_structs_join_where_branches_meet(quernel_device: Any) -> None:
         Point=Point,
     )
     out = np.zeros(2)
-    kernel.over(2, device=quernel_device)(np.array([(3, 1), (2, 5), (4, 9)], POINT), out)
+    on(quernel_device, kernel).over(2)(np.array([(3, 1), (2, 5), (4, 9)], POINT), out)
     assert out.tolist() == [25, 52]
 
 
@@ -247,7 +259,7 @@ def test_tuples_are_locals_results_and_captures(quernel_device: Any) -> None:
         WEIGHTS=(5, 7, 9),
     )
     x, out = np.array([1, 10]), np.zeros(2, np.int64)
-    kernel.over(2, device=quernel_device)(x, out)
+    on(quernel_device, kernel).over(2)(x, out)
     expected = [v * 7 + (v + 7 + 7 + 18) + 2 * (v - 7) for v in (1, 10)]
     assert out.tolist() == expected
 
@@ -264,10 +276,10 @@ def test_a_type_variable_binds_the_types_of_a_call(quernel_device: Any) -> None:
     )
     for dtype, half in ((np.float32, 0.5), (np.float64, 0.5), (np.int32, 0)):
         out = np.zeros(2)
-        kernel_of(text, T=T).over(2, device=quernel_device)(np.array([2, 3], dtype), out)
+        on(quernel_device, kernel_of(text, T=T)).over(2)(np.array([2, 3], dtype), out)
         assert out.tolist() == [4 + half, 9 + half]
     with pytest.raises(KernelTypeError, match="T"):
-        kernel_of(text, T=T).over(2, device=quernel_device)(np.array([2, 3], np.int64), np.zeros(2))
+        on(quernel_device, kernel_of(text, T=T)).over(2)(np.array([2, 3], np.int64), np.zeros(2))
 
 
 def test_a_device_function_is_a_constant_argument(quernel_device: Any) -> None:
@@ -281,9 +293,9 @@ def test_a_device_function_is_a_constant_argument(quernel_device: Any) -> None:
     )
     functions = kernel.__wrapped__.__globals__
     x = np.array([3.0, 5.0])
-    kernel.over(2, device=quernel_device)(x, functions["twice"])
+    on(quernel_device, kernel).over(2)(x, functions["twice"])
     assert x.tolist() == [6, 10]
-    kernel.over(2, device=quernel_device)(x, f=functions["square"])
+    on(quernel_device, kernel).over(2)(x, f=functions["square"])
     assert x.tolist() == [36, 100]
 
 
@@ -297,6 +309,6 @@ def test_random_numbers_are_numpys_philox(quernel_device: Any) -> None:
     )
     seeds = np.array([0, 1, 2**64 - 1, 0xDEADBEEFCAFEBABE], np.uint64)
     out = np.zeros((4, 4), np.uint64)
-    kernel.over(4, device=quernel_device)(out, seeds)
+    on(quernel_device, kernel).over(4)(out, seeds)
     for i, seed in enumerate(seeds.tolist()):
         assert out[i].tolist() == np.random.Philox(key=seed, counter=i).random_raw(4).tolist()

@@ -11,6 +11,7 @@ import pytest
 import quernel as qn
 from quernel.ir.nodes import MathFunction
 from quernel.testing.bounds import bound_of
+from quernel.testing.launching import on
 
 SPREAD = np.concatenate([np.linspace(-30, 30, 301), np.logspace(-30, 4, 120), -np.logspace(-30, 2, 60)])
 POSITIVE = np.concatenate([np.logspace(-37, 37, 300), np.linspace(0.1, 40, 200), 1 + np.logspace(-6, -1, 40)])
@@ -275,7 +276,7 @@ def test_functions_of_one_operand_keep_their_bound(
 ) -> None:
     given = x.astype(dtype.numpy)
     out = np.zeros_like(given)
-    kernel.over(len(given), device=quernel_device)(given, out)
+    on(quernel_device, kernel).over(len(given))(given, out)
     assert_within(out, [reference(float(value)) for value in given], stated(kernel), given)
 
 
@@ -291,7 +292,7 @@ def test_functions_of_two_operands_keep_their_bound(
 ) -> None:
     a, b = x.astype(dtype.numpy), y.astype(dtype.numpy)
     out = np.zeros_like(a)
-    kernel.over(len(a), device=quernel_device)(a, b, out)
+    on(quernel_device, kernel).over(len(a))(a, b, out)
     assert_within(out, [reference(float(p), float(q)) for p, q in zip(a, b, strict=True)], stated(kernel), a)
 
 
@@ -317,7 +318,7 @@ def test_special_values_give_what_c_gives(
 ) -> None:
     given = np.array(x, dtype.numpy)
     out = np.zeros_like(given)
-    kernel.over(len(given), device=quernel_device)(given, out)
+    on(quernel_device, kernel).over(len(given))(given, out)
     wanted = np.array(expected, dtype.numpy)
     assert np.array_equal(out, wanted, equal_nan=True), (out, wanted)
     numbers = ~np.isnan(wanted)
@@ -327,7 +328,7 @@ def test_special_values_give_what_c_gives(
 def test_floats_are_classified(quernel_device: Any) -> None:
     x = np.array([0.0, -1.5, math.inf, -math.inf, math.nan, 1e-45], np.float32)
     outs = [np.zeros(6, bool) for _ in range(3)]
-    classify.over(6, device=quernel_device)(x, *outs)
+    on(quernel_device, classify).over(6)(x, *outs)
     for out, ufunc in zip(outs, (np.isnan, np.isinf, np.isfinite), strict=True):
         assert np.array_equal(out, ufunc(x))
 
@@ -338,7 +339,8 @@ def constants(out):
     out[i] = math.pi * math.e + math.tau
 
 
+@pytest.mark.quernel_needs("f64")
 def test_constants_of_math_are_known(quernel_device: Any) -> None:
     out = np.zeros(1)
-    constants.options(contract=False).over(1, device=quernel_device)(out)
+    on(quernel_device, constants.options(contract=False)).over(1)(out)
     assert out[0] == math.pi * math.e + math.tau

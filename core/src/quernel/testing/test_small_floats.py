@@ -11,6 +11,7 @@ import pytest
 import quernel as qn
 from quernel.testing.exact import INTEGERS
 from quernel.testing.fuzz.programs import bits, kernel_of
+from quernel.testing.launching import is_interpreted, on
 
 pytestmark = [
     pytest.mark.quernel_needs("f64"),
@@ -26,7 +27,7 @@ def converter(target: Any) -> Any:
 
 def every(device: Any, dtype: Any) -> np.ndarray[Any, Any]:
     """All values of the type; one in sixteen where threads are slow."""
-    step = 1 if device.info.backend != "reference" else 16
+    step = 1 if not is_interpreted(device) else 16
     return ALL_BITS[::step].copy().view(dtype.numpy)
 
 
@@ -47,7 +48,7 @@ def rounded(values: Any, dtype: Any) -> np.ndarray[Any, Any]:
 def test_widening_is_exact_for_every_value(quernel_device: Any, dtype: Any, target: Any) -> None:
     x = every(quernel_device, dtype)
     out = np.zeros(len(x), target.numpy)
-    converter(target).over(len(x), device=quernel_device)(x, out)
+    on(quernel_device, converter(target)).over(len(x))(x, out)
     assert np.array_equal(bits(out), bits(x.astype(target.numpy)))
 
 
@@ -56,14 +57,14 @@ def test_widening_is_exact_for_every_value(quernel_device: Any, dtype: Any, targ
 def test_narrowing_rounds_once_with_ties_to_even(quernel_device: Any, dtype: Any, source: Any) -> None:
     rng = np.random.default_rng(6)
     grid = every(quernel_device, dtype).astype(np.float64)
-    grid = grid[np.isfinite(grid)][:: 1 if quernel_device.info.backend != "reference" else 8]
+    grid = grid[np.isfinite(grid)][:: 1 if not is_interpreted(quernel_device) else 8]
     with np.errstate(all="ignore"):
         middle = (grid[1:] + grid[:-1]) / 2
         near = [np.nextafter(middle.astype(source.numpy), source.numpy.type(end)) for end in (-np.inf, np.inf)]
         x = np.concatenate([grid, middle, *near, rng.standard_normal(500) * 10.0 ** rng.integers(-45, 38, 500)])
         x = np.concatenate([x, [65519.99, 65520.0, 1e300, -1e300, np.inf, -np.inf, np.nan, -0.0]]).astype(source.numpy)
     out = np.zeros(len(x), dtype.numpy)
-    converter(dtype).over(len(x), device=quernel_device)(x, out)
+    on(quernel_device, converter(dtype)).over(len(x))(x, out)
     expected = rounded(x.astype(np.float64), dtype)
     assert np.array_equal(bits(out.astype(np.float64)), bits(expected))
 
@@ -79,7 +80,7 @@ def test_integers_become_small_floats_by_one_rounding(quernel_device: Any, dtype
     x = np.array([*values, source.min, source.max, 0, 2049 % (source.max + 1)], source.numpy)
     x = np.concatenate([x, rng.integers(source.min, source.max, 200, source.numpy, endpoint=True)])
     out = np.zeros(len(x), dtype.numpy)
-    converter(dtype).over(len(x), device=quernel_device)(x, out)
+    on(quernel_device, converter(dtype)).over(len(x))(x, out)
     expected = [once(int(value), dtype) for value in x.tolist()]
     assert out.astype(np.float64).tolist() == expected
 
@@ -101,7 +102,7 @@ def once(value: int, dtype: Any) -> float:
 def test_small_floats_become_integers_truncated_and_saturated(quernel_device: Any, dtype: Any, target: Any) -> None:
     x = every(quernel_device, dtype)
     out = np.zeros(len(x), target.numpy)
-    converter(target).over(len(x), device=quernel_device)(x, out)
+    on(quernel_device, converter(target)).over(len(x))(x, out)
     expected = []
     for value in x.astype(np.float64).tolist():
         if value != value:
@@ -122,7 +123,7 @@ def test_arithmetic_computes_in_f32_and_rounds_after_each_operation(
     rng = np.random.default_rng(8)
     a, b = (rng.integers(0, 1 << 16, 4000).astype(np.uint16).view(dtype.numpy) for _ in range(2))
     out = np.zeros(4000, dtype.numpy)
-    kernel.over(4000, device=quernel_device)(a, b, out)
+    on(quernel_device, kernel).over(4000)(a, b, out)
     apply = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}[symbol]
     with np.errstate(all="ignore"):
         expected = rounded(apply(a.astype(np.float32), b.astype(np.float32)).astype(np.float64), dtype)
@@ -132,7 +133,7 @@ def test_arithmetic_computes_in_f32_and_rounds_after_each_operation(
 def test_a_chain_rounds_at_every_step(quernel_device: Any) -> None:
     kernel = kernel_of("@qn.kernel\ndef k(x, out):\n    i = qn.global_id()\n    out[i] = x[i] * x[i] * x[i] + x[i]\n")
     x, out = np.array([0.1, 3.3, 60.0], np.float16), np.zeros(3, np.float16)
-    kernel.over(3, device=quernel_device)(x, out)
+    on(quernel_device, kernel).over(3)(x, out)
     square = (x.astype(np.float32) * x.astype(np.float32)).astype(np.float16)
     fused = rounded(square.astype(np.float64) * x.astype(np.float64) + x.astype(np.float64), qn.f16)
     assert out.tolist() == np.float32(fused).astype(np.float16).tolist()
@@ -141,5 +142,5 @@ def test_a_chain_rounds_at_every_step(quernel_device: Any) -> None:
 def test_f16_with_bf16_is_f32(quernel_device: Any) -> None:
     kernel = kernel_of("@qn.kernel\ndef k(a, b, out):\n    out[0] = a[0] + b[0]\n")
     out = np.zeros(1)
-    kernel.over(1, device=quernel_device)(np.array([0.1], qn.f16.numpy), np.array([0.1], qn.bf16.numpy), out)
+    on(quernel_device, kernel).over(1)(np.array([0.1], qn.f16.numpy), np.array([0.1], qn.bf16.numpy), out)
     assert out.tolist() == [0.0999755859375 + 0.10009765625]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import quernel as qn
+from quernel.testing.launching import on
 
 
 @qn.func
@@ -269,7 +270,7 @@ def kernel_of(function: Callable[[int], int]) -> Any:
 def test_a_function_gives_in_a_kernel_what_it_gives_in_python(quernel_device: Any, function: Any, dtype: Any) -> None:
     n = np.arange(40, dtype=dtype.numpy)
     out = np.full(40, -999, np.int64)
-    kernel_of(function).over(40, device=quernel_device)(n, out)
+    on(quernel_device, kernel_of(function)).over(40)(n, out)
     assert out.tolist() == [function(value) for value in range(40)]
 
 
@@ -292,7 +293,7 @@ def returns_early(x, out):
 def test_return_ends_the_thread_alone(quernel_device: Any) -> None:
     x = np.array([-3, 0, 4, 9, 10, -1], np.int32)
     out = np.zeros(6, np.int32)
-    returns_early.over(6, device=quernel_device)(x, out)
+    on(quernel_device, returns_early).over(6)(x, out)
     assert out.tolist() == [0, 1, 5, 10, -5, 0]
 
 
@@ -304,9 +305,10 @@ def swaps(x, y):
     x[i], y[i] = a, b
 
 
+@pytest.mark.quernel_needs("f64")
 def test_tuple_assignment_evaluates_the_right_side_first(quernel_device: Any) -> None:
     x, y = np.arange(5.0), np.arange(5.0) + 10
-    swaps.over(5, device=quernel_device)(x, y)
+    on(quernel_device, swaps).over(5)(x, y)
     assert x.tolist() == [10, 11, 12, 13, 14]
     assert y.tolist() == [0, 1, 2, 3, 4]
 
@@ -321,7 +323,7 @@ def updates_elements(x, y):
 
 def test_augmented_assignment_updates_elements(quernel_device: Any) -> None:
     x, y = np.array([1, 2, 250], np.uint8), np.array([10, 20, 10], np.uint8)
-    updates_elements.over(3, device=quernel_device)(x, y)
+    on(quernel_device, updates_elements).over(3)(x, y)
     expected = []
     for a, b in ((1, 10), (2, 20), (250, 10)):
         expected.append(((a + b) % 256 * 2) % 256 // 3)
@@ -336,7 +338,7 @@ def reads_shape(a, out):
 
 def test_shapes_are_those_of_the_argument(quernel_device: Any) -> None:
     out = np.zeros(2, np.int64)
-    reads_shape.over(2, device=quernel_device)(np.zeros((3, 17), np.float32), out)
+    on(quernel_device, reads_shape).over(2)(np.zeros((3, 17), np.float32), out)
     assert out.tolist() == [30317, 30317]
 
 
@@ -356,7 +358,7 @@ def hands_arrays_on(a, b, firsts):
 def test_arrays_are_handed_to_device_functions(quernel_device: Any) -> None:
     a = np.arange(12, dtype=np.float32).reshape(3, 4)
     b, firsts = np.zeros_like(a), np.zeros(3, np.float32)
-    hands_arrays_on.over(3, device=quernel_device)(a[:, ::-1], b, firsts)
+    on(quernel_device, hands_arrays_on).over(3)(a[:, ::-1], b, firsts)
     assert np.array_equal(b, a[:, ::-1] / 2)
     assert np.array_equal(firsts, a[:, 3])
 
@@ -373,10 +375,11 @@ def uses_generic(ints, floats, out_ints, out_floats):
     out_floats[i] = generic(floats[i], 2)
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_device_function_adapts_to_the_types_it_is_called_with(quernel_device: Any) -> None:
     ints, floats = np.array([3, -4, 46341], np.int32), np.array([0.5, 1.5, 1e30], np.float32)
     out_ints, out_floats = np.zeros(3, np.int64), np.zeros(3, np.float64)
-    uses_generic.over(3, device=quernel_device)(ints, floats, out_ints, out_floats)
+    on(quernel_device, uses_generic).over(3)(ints, floats, out_ints, out_floats)
     assert out_ints.tolist() == [12, 12, (46341 * 46341 + 46341) - 2**32]
     assert np.array_equal(out_floats, (floats * np.float32(3)).astype(np.float64))
 
@@ -393,7 +396,7 @@ def unrolled(x, out):
 def test_an_unrolled_loop_is_the_loop(quernel_device: Any) -> None:
     x = np.array([1, 5, -2], np.int32)
     out = np.zeros(3, np.int64)
-    unrolled.over(3, device=quernel_device)(x, out)
+    on(quernel_device, unrolled).over(3)(x, out)
     assert out.tolist() == [7, 35, -14]
 
 
@@ -411,7 +414,7 @@ def bump(x):
 
 def test_operands_are_evaluated_from_left_to_right(quernel_device: Any) -> None:
     x, out = np.array([3]), np.zeros(1, np.int64)
-    evaluates_in_order.over(1, device=quernel_device)(x, out)
+    on(quernel_device, evaluates_in_order).over(1)(x, out)
     assert out.tolist() == [3 + 40 + 400]
 
 
@@ -434,7 +437,7 @@ def mark(x, i):
 
 def test_the_right_side_of_and_and_or_runs_only_when_it_decides(quernel_device: Any) -> None:
     x, flags, out = np.zeros(2, np.int64), np.array([True, False]), np.zeros(2, np.int64)
-    short_circuits.over(2, device=quernel_device)(x, flags, out)
+    on(quernel_device, short_circuits).over(2)(x, flags, out)
     assert x.tolist() == [2, 1]
     assert out.tolist() == [1 + 2 + 1 + 10, 2 + 20]
 
@@ -449,14 +452,14 @@ def written(body: str) -> Any:
     return namespace["k"]
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_sum_of_a_thousand_terms_is_a_sum(quernel_device: Any) -> None:
     out = np.zeros(2)
-    written("    out[i] = " + " + ".join(["x[i]"] * 1000) + "\n").over(2, device=quernel_device)(
-        np.array([1.0, 0.5]), out
-    )
+    on(quernel_device, written("    out[i] = " + " + ".join(["x[i]"] * 1000) + "\n")).over(2)(np.array([1.0, 0.5]), out)
     assert out.tolist() == [1000.0, 500.0]
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.parametrize("condition", ["x[i] == {}.0", "i == {} and x[i] == {}.0"], ids=["plain", "short-circuit"])
 def test_a_chain_of_hundreds_of_branches_takes_one(quernel_device: Any, condition: str) -> None:
     branches = [
@@ -464,14 +467,15 @@ def test_a_chain_of_hundreds_of_branches_takes_one(quernel_device: Any, conditio
     ]
     out = np.zeros(210)
     kernel = written("".join(branches) + "    else:\n        out[i] = -1.0\n")
-    kernel.over(210, device=quernel_device)(np.arange(210.0), out)
+    on(quernel_device, kernel).over(210)(np.arange(210.0), out)
     assert out.tolist() == [n + 0.5 for n in range(200)] + [-1.0] * 10
 
 
+@pytest.mark.quernel_needs("f64")
 def test_blocks_nested_ninety_deep_run(quernel_device: Any) -> None:
     body = "".join("    " * (n + 1) + f"if x[i] > {n}.0:\n" for n in range(90)) + "    " * 91 + "out[i] = 1.0\n"
     out = np.zeros(100)
-    written(body).over(100, device=quernel_device)(np.arange(100.0), out)
+    on(quernel_device, written(body)).over(100)(np.arange(100.0), out)
     assert out.tolist() == [0.0] * 90 + [1.0] * 10
 
 
@@ -490,9 +494,10 @@ def mandelbrot(out, limit: int):
     out[y, x] = n
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_whole_kernel_agrees_with_python(quernel_device: Any) -> None:
     out = np.zeros((16, 24), np.int32)
-    mandelbrot.options(contract=False).over(out.shape, device=quernel_device)(out, 50)
+    on(quernel_device, mandelbrot.options(contract=False)).over(out.shape)(out, 50)
     expected = np.zeros_like(out)
     for y in range(16):
         for x in range(24):
@@ -519,7 +524,7 @@ def uses_dtype(x, out):
 def test_the_dtype_of_an_array_is_a_cast(quernel_device: Any, dtype: Any) -> None:
     x = np.array([1, 2, 250], dtype.numpy)
     out = np.zeros(3, dtype.numpy)
-    uses_dtype.over(3, device=quernel_device)(x, out)
+    on(quernel_device, uses_dtype).over(3)(x, out)
     assert out.tolist() == [6, 9, 753]
 
 
@@ -536,9 +541,7 @@ def ranges_of_typed_bounds(starts, stops, out):
 def test_ranges_take_bounds_of_any_integer_type(quernel_device: Any, dtype: Any) -> None:
     starts, stops = [0, 3, 5, 2, 100], [4, 3, 1, 9, 104]
     out = np.zeros(5, np.int64)
-    ranges_of_typed_bounds.over(5, device=quernel_device)(
-        np.array(starts, dtype.numpy), np.array(stops, dtype.numpy), out
-    )
+    on(quernel_device, ranges_of_typed_bounds).over(5)(np.array(starts, dtype.numpy), np.array(stops, dtype.numpy), out)
     assert out.tolist() == [sum(k + 100 for k in range(a, b)) for a, b in zip(starts, stops, strict=True)]
 
 
@@ -559,7 +562,7 @@ def ranges_at_the_edge(out):
 
 def test_a_range_up_to_the_last_integers_ends(quernel_device: Any) -> None:
     out = np.zeros(2, np.int64)
-    ranges_at_the_edge.over(1, device=quernel_device)(out)
+    on(quernel_device, ranges_at_the_edge).over(1)(out)
     assert out.tolist() == [33, -9223372036854775806]
 
 
@@ -569,18 +572,20 @@ def weak_parameter(x, out, a, n: int):
     out[i] = x[i] * a + n
 
 
+@pytest.mark.quernel_needs("f64")
 @pytest.mark.parametrize("dtype", [qn.f32, qn.f64, qn.i32], ids=str)
 def test_a_number_takes_the_type_of_what_it_meets(quernel_device: Any, dtype: Any) -> None:
     x = np.array([1, 3, 16777217], dtype.numpy)
     out = np.zeros(3)
-    weak_parameter.options(contract=False).over(3, device=quernel_device)(x, out, 3, 1)
+    on(quernel_device, weak_parameter.options(contract=False)).over(3)(x, out, 3, 1)
     assert np.array_equal(out, (x * dtype.numpy.type(3) + dtype.numpy.type(1)).astype(np.float64))
 
 
+@pytest.mark.quernel_needs("f64")
 def test_a_number_that_does_not_fit_what_it_meets_is_refused(quernel_device: Any) -> None:
     x = np.array([1], np.int32)
     with pytest.raises(qn.errors.KernelTypeError, match="2147483648"):
-        weak_parameter.over(1, device=quernel_device)(x, np.zeros(1), 2**31, 1)
+        on(quernel_device, weak_parameter).over(1)(x, np.zeros(1), 2**31, 1)
 
 
 SCALE = np.float32(0.1)
@@ -597,9 +602,10 @@ def captures(x, out):
     out[i] = x[i] * SCALE + Settings.step + LIMIT + qn.cdiv(7, 2)
 
 
+@pytest.mark.quernel_needs("f64")
 def test_captured_values_are_constants(quernel_device: Any) -> None:
     x, out = np.array([1.0, 2.0], np.float32), np.zeros(2)
-    captures.options(contract=False).over(2, device=quernel_device)(x, out)
+    on(quernel_device, captures.options(contract=False)).over(2)(x, out)
     expected = x * SCALE + np.float32(4) + np.float32(5) + np.float32(4)
     assert np.array_equal(out, expected.astype(np.float64))
 
@@ -616,5 +622,5 @@ def walks_beside(x, out):
 def test_index_arithmetic_stays_in_range(quernel_device: Any) -> None:
     x = np.arange(9, dtype=np.int16) ** 2
     out = np.zeros(9, np.int32)
-    walks_beside.over(9, device=quernel_device)(x, out)
+    on(quernel_device, walks_beside).over(9)(x, out)
     assert out.tolist() == (np.roll(x, 1) - np.roll(x, -1)).tolist()

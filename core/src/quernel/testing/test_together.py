@@ -11,6 +11,7 @@ import pytest
 import quernel as qn
 from quernel.errors import KernelSyntaxError, OutOfBoundsError, ValidationError
 from quernel.testing.fuzz.programs import kernel_of
+from quernel.testing.launching import on
 
 pytestmark = pytest.mark.quernel_needs("barriers", "f64")
 BLOCKS = (1, 2, 3, 7, 32, 33, 100, 256)
@@ -18,7 +19,7 @@ SHARED = (qn.bool, qn.i8, qn.u16, qn.i32, qn.i64, qn.u64, qn.f16, qn.bf16, qn.f3
 
 
 def launch(kernel: Any, device: Any, grid: Any, block: Any, *arguments: Any) -> None:
-    kernel.options(device=device)[grid, block](*arguments)
+    on(device, kernel)[grid, block](*arguments)
 
 
 # --- whole algorithms -------------------------------------------------------------------------------------------------
@@ -329,7 +330,7 @@ def test_what_needs_a_block_is_refused_over_an_extent_with_the_form_that_has_one
 ) -> None:
     kernel = kernel_of(f"@qn.kernel\ndef k(x):\n    {call}\n    x[0] = 1\n")
     with pytest.raises(KernelSyntaxError, match="needs blocks") as caught:
-        kernel.over(4, device=quernel_device)(np.ones(4))
+        on(quernel_device, kernel).over(4)(np.ones(4))
     assert "kernel[qn.cdiv(extent, block), block]" in caught.value.fix
 
 
@@ -375,10 +376,9 @@ def needs(dtype: Any) -> Any:
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_atomic_operation_takes_in_every_thread(quernel_device: Any, operation: str, dtype: Any, space: str) -> None:
     if dtype.is_float and operation.endswith(("_", "xor")):
+        kernel = kernel_of(f"@qn.kernel\ndef k(x, cell):\n    qn.atomic.{operation}(cell, 0, x[0])\n")
         with pytest.raises(qn.errors.KernelTypeError, match="bitwise atomics work on integers"):
-            kernel_of(f"@qn.kernel\ndef k(x, cell):\n    qn.atomic.{operation}(cell, 0, x[0])\n").over(
-                1, device=quernel_device
-            )(np.ones(1, dtype.numpy), np.ones(1, dtype.numpy))
+            on(quernel_device, kernel).over(1)(np.ones(1, dtype.numpy), np.ones(1, dtype.numpy))
         return
     start = 37
     if space == "global":
@@ -409,7 +409,7 @@ def test_an_atomic_difference_exchange_and_compare_and_swap(quernel_device: Any,
         "    old[3] = qn.atomic.cas(x, 3, 30, 5)\n"
     )
     x, old = np.array([10, 20, 30, 40], dtype.numpy), np.zeros(4, dtype.numpy)
-    kernel.over(1, device=quernel_device)(x, old)
+    on(quernel_device, kernel).over(1)(x, old)
     assert old.tolist() == [10, 20, 30, 40]
     assert x.tolist() == [7, 4, 5, 40]
 
@@ -423,7 +423,7 @@ def takes_tickets(cell, tickets):
 def test_an_atomic_operation_returns_the_old_value_to_each_of_many_threads(quernel_device: Any, dtype: Any) -> None:
     count = 16_384
     cell, tickets = np.zeros(1, dtype.numpy), np.zeros(count, dtype.numpy)
-    takes_tickets.over(count, device=quernel_device)(cell, tickets)
+    on(quernel_device, takes_tickets).over(count)(cell, tickets)
     assert cell.tolist() == [count]
     assert np.array_equal(np.sort(tickets), np.arange(count))
 
@@ -431,7 +431,7 @@ def test_an_atomic_operation_returns_the_old_value_to_each_of_many_threads(quern
 def test_an_atomic_operation_takes_indices_of_several_axes(quernel_device: Any) -> None:
     kernel = kernel_of("@qn.kernel\ndef k(x):\n    i = qn.global_id()\n    qn.atomic.max(x, (i % 2, 1), i)\n")
     x = np.zeros((2, 3), np.int32)
-    kernel.over(9, device=quernel_device)(x[:, ::-1])
+    on(quernel_device, kernel).over(9)(x[:, ::-1])
     assert x.tolist() == [[0, 8, 0], [0, 7, 0]]
 
 

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 import quernel as qn
+from quernel.testing.launching import run_text
 
 __all__ = ["FILE", "arrays", "message_of", "run"]
 
@@ -44,8 +45,7 @@ def run(text: str, device: Any) -> None:
     file = f"<wrong {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names = {"qn": qn, "math": math, "np": np, "attrs": attrs, "__name__": "example", **arrays()}
-    with qn.use(device):
-        exec(compile(text, file, "exec", dont_inherit=True), names)
+    run_text(text, file, device, names)
 
 
 def message_of(text: str, device: Any) -> str:

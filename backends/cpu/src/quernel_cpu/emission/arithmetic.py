@@ -1,4 +1,4 @@
-"""The IR's operators on scalars as LLVM instructions, with the meanings that `quernel.ir.nodes` states.
+"""The IR's operators as LLVM instructions, on scalars or on vectors of lanes, as `quernel.ir.nodes` defines them.
 
 Integer instructions carry no `nsw` or `nuw`, as integers wrap. Whatever LLVM leaves undefined (division by zero, shifts
 beyond the width, conversions out of range) is kept from happening, or its result is not selected.
@@ -6,13 +6,25 @@ beyond the width, conversions out of range) is kept from happening, or its resul
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import assert_never
 
-from quernel.dtypes import DType
+from quernel.dtypes import DType, f64
 from quernel.ir.nodes import BinaryOp, CompareOp, UnaryOp
 from quernel_cpu.emission.narrow import bits_to_float, float_to_bits, integer_to_narrow, rounded, to_narrow
 from quernel_cpu.emission.text import Code, Unit
-from quernel_cpu.emission.values import float_literal, is_narrow, memory_type, register_type, zero
+from quernel_cpu.emission.values import (
+    constant_of,
+    float_literal,
+    is_narrow,
+    memory_type,
+    register_type,
+    splat,
+    type_suffix,
+    wide,
+    zero,
+)
+from quernel_cpu.emission.widening import lanewise, widened
 
 __all__ = ["FAST_FLAGS", "Arithmetic"]
 
@@ -28,42 +40,61 @@ _INTEGER = {
     BinaryOp.XOR: "xor",
 }
 _FLOAT = {BinaryOp.ADD: "fadd", BinaryOp.SUB: "fsub", BinaryOp.MUL: "fmul", BinaryOp.DIV: "fdiv"}
+_EXACT_IN_DOUBLE = 1 << 52
 _ORDER = {CompareOp.LT: "lt", CompareOp.LE: "le", CompareOp.GT: "gt", CompareOp.GE: "ge"}
 
 
 class Arithmetic:
-    """The operators, written into the code of one function."""
+    """The operators, written into the code of one function.
 
-    def __init__(self, unit: Unit, code: Code, *, fast_math: bool) -> None:
+    With `lanes`, operands are vectors of that many values, and `number` writes constants; without, single values.
+    """
+
+    def __init__(self, unit: Unit, code: Code, *, fast_math: bool, lanes: int = 0) -> None:
         self._unit = unit
         self._code = code
+        self.lanes = lanes
         self.flags = FAST_FLAGS if fast_math else ""
+        self.bool = wide("i1", lanes)
+
+    def type(self, dtype: DType) -> str:
+        """The LLVM type of an operand."""
+        return wide(register_type(dtype), self.lanes)
+
+    def number(self, dtype: DType, value: float) -> str:
+        """A constant as an operand of the type."""
+        text = float_literal(value) if dtype.is_float else str(int(value))
+        return splat(register_type(dtype), text, self.lanes)
 
     # --- unary --------------------------------------------------------------------------------------------------------
 
     def unary(self, op: UnaryOp, dtype: DType, x: str) -> str:
         """`op x`."""
-        code, llvm = self._code, register_type(dtype)
+        code, llvm = self._code, self.type(dtype)
         match op:
             case UnaryOp.UNIFORM:
                 return x
             case _ if dtype.is_bool:
-                return code.value(f"xor i1 {x}, true")
+                return self.inverted(x)
             case UnaryOp.NEG if dtype.is_float:
                 return code.value(f"fneg {llvm} {x}")
             case UnaryOp.NEG:
-                return code.value(f"sub {llvm} 0, {x}")
+                return code.value(f"sub {llvm} {self.number(dtype, 0)}, {x}")
             case UnaryOp.INVERT | UnaryOp.NOT:
-                return code.value(f"xor {llvm} {x}, -1")
+                return code.value(f"xor {llvm} {x}, {self.number(dtype, -1)}")
             case UnaryOp.ABS if dtype.is_float:
                 return self.intrinsic("fabs", llvm, x)
             case UnaryOp.ABS if dtype.is_signed:
-                absolute = self._unit.declare(llvm, f"llvm.abs.{llvm}", llvm, "i1")
+                absolute = self._unit.declare(llvm, f"llvm.abs.{type_suffix(llvm)}", llvm, "i1")
                 return code.value(f"call {llvm} {absolute}({llvm} {x}, i1 false)")
             case UnaryOp.ABS:
                 return x
             case _:
                 assert_never(op)
+
+    def inverted(self, x: str) -> str:
+        """The complement of an `i1`."""
+        return self._code.value(f"xor {self.bool} {x}, {splat('i1', 'true', self.lanes)}")
 
     # --- binary -------------------------------------------------------------------------------------------------------
 
@@ -73,11 +104,11 @@ class Arithmetic:
             return self._float_binary(op, dtype, a, b)
         if dtype.is_bool:
             op = {BinaryOp.MIN: BinaryOp.AND, BinaryOp.MAX: BinaryOp.OR}.get(op, op)
-            return self._code.value(f"{_INTEGER[op]} i1 {a}, {b}")
+            return self._code.value(f"{_INTEGER[op]} {self.bool} {a}, {b}")
         return self._integer_binary(op, dtype, a, b)
 
     def _integer_binary(self, op: BinaryOp, dtype: DType, a: str, b: str) -> str:
-        code, llvm = self._code, register_type(dtype)
+        code, llvm = self._code, self.type(dtype)
         match op:
             case BinaryOp.ADD | BinaryOp.SUB | BinaryOp.MUL | BinaryOp.AND | BinaryOp.OR | BinaryOp.XOR:
                 return code.value(f"{_INTEGER[op]} {llvm} {a}, {b}")
@@ -99,108 +130,170 @@ class Arithmetic:
 
     def _safe_divisor(self, dtype: DType, b: str) -> str:
         """`b`, or 1 where the hardware's division by `b` could trap."""
-        code, llvm = self._code, register_type(dtype)
-        if _constant(b) not in (None, 0, -1):
+        code, llvm = self._code, self.type(dtype)
+        if constant_of(b) not in (None, 0, -1):
             return b
-        unsafe = code.value(f"icmp eq {llvm} {b}, 0")
+        unsafe = code.value(f"icmp eq {llvm} {b}, {self.number(dtype, 0)}")
         if dtype.is_signed:
-            unsafe = code.value(f"or i1 {unsafe}, {code.value(f'icmp eq {llvm} {b}, -1')}")
-        return code.value(f"select i1 {unsafe}, {llvm} 1, {llvm} {b}")
+            is_minus_one = code.value(f"icmp eq {llvm} {b}, {self.number(dtype, -1)}")
+            unsafe = code.value(f"or {self.bool} {unsafe}, {is_minus_one}")
+        return self.select(unsafe, llvm, self.number(dtype, 1), b)
+
+    def _divided(self, dtype: DType, a: str, b: str) -> tuple[str, str]:
+        """Quotient towards zero, and remainder, by a divisor that is neither 0 nor -1.
+
+        Processors divide no vectors of integers. A quotient of floats of more than twice their digits, rounded to
+        nearest and then cut off, is the same: a quotient is at least 1 / b away from the next integer above it.
+        """
+        code, llvm, sign = self._code, self.type(dtype), "s" if dtype.is_signed else "u"
+        if not self.lanes or (dtype.bits < 64 and constant_of(b) is not None):
+            quotient = code.value(f"{sign}div {llvm} {a}, {b}")
+        elif dtype.bits == 64:
+            quotient = self._divided_wide(dtype, a, b)
+        else:
+            quotient = self._divided_as_floats(dtype, "double" if dtype.bits == 32 else "float", a, b)
+        return quotient, code.value(f"sub {llvm} {a}, {code.value(f'mul {llvm} {quotient}, {b}')}")
+
+    def _divided_as_floats(self, dtype: DType, single: str, a: str, b: str) -> str:
+        code, llvm, sign, floats = (
+            self._code,
+            self.type(dtype),
+            "s" if dtype.is_signed else "u",
+            wide(single, self.lanes),
+        )
+        left, right = (code.value(f"{sign}itofp {llvm} {x} to {floats}") for x in (a, b))
+        ratio = code.value(f"fdiv {floats} {left}, {right}")
+        return code.value(f"fpto{sign}i {floats} {ratio} to {llvm}")
+
+    def _divided_wide(self, dtype: DType, a: str, b: str) -> str:
+        """64-bit integers: as doubles where all of them are below 2**52, which indices are, else lane by lane."""
+        code, llvm, integers = self._code, self.type(dtype), wide("i64", self.lanes)
+        sizes = []
+        for x in (a, b):
+            constant = constant_of(x)
+            if constant is not None and abs(constant) < _EXACT_IN_DOUBLE:
+                continue
+            sign = code.value(f"ashr {integers} {x}, {self.number(dtype, 63)}") if dtype.is_signed else ""
+            sizes.append(code.value(f"xor {integers} {x}, {sign}") if sign else x)
+        if not sizes:
+            return self._divided_as_floats(dtype, "double", a, b)
+        together = sizes[0]
+        for size in sizes[1:]:
+            together = code.value(f"or {integers} {together}, {size}")
+        union = self._unit.declare("i64", f"llvm.vector.reduce.or.{type_suffix(integers)}", integers)
+        is_small = code.value(
+            f"icmp ult i64 {code.value(f'call i64 {union}({integers} {together})')}, {_EXACT_IN_DOUBLE}"
+        )
+        slot = code.allocate(llvm)
+        small, large, done = code.label("small"), code.label("large"), code.label("divided")
+        code.branch_if(is_small, small, large)
+        code.place(small)
+        code.do(f"store {llvm} {self._divided_as_floats(dtype, 'double', a, b)}, ptr {slot}")
+        code.branch(done)
+        code.place(large)
+        by_lane = code.value(f"{'s' if dtype.is_signed else 'u'}div {llvm} {a}, {b}")
+        code.do(f"store {llvm} {by_lane}, ptr {slot}")
+        code.place(done)
+        return code.value(f"load {llvm}, ptr {slot}")
 
     def _floordiv(self, dtype: DType, a: str, b: str) -> str:
-        code, llvm, constant = self._code, register_type(dtype), _constant(b)
+        code, llvm, constant = self._code, self.type(dtype), constant_of(b)
         if constant is not None and constant > 0 and constant.bit_count() == 1:
-            return code.value(f"{'ashr' if dtype.is_signed else 'lshr'} {llvm} {a}, {constant.bit_length() - 1}")
+            count = self.number(dtype, constant.bit_length() - 1)
+            return code.value(f"{'ashr' if dtype.is_signed else 'lshr'} {llvm} {a}, {count}")
         safe = self._safe_divisor(dtype, b)
+        quotient, remainder = self._divided(dtype, a, safe)
         if dtype.is_signed:
-            quotient = code.value(f"sdiv {llvm} {a}, {safe}")
-            remainder = code.value(f"srem {llvm} {a}, {safe}")
-            below = self._differs_in_sign(llvm, remainder, safe)
-            quotient = code.value(f"sub {llvm} {quotient}, {code.value(f'zext i1 {below} to {llvm}')}")
+            below = self._differs_in_sign(dtype, remainder, safe)
+            quotient = code.value(f"sub {llvm} {quotient}, {code.value(f'zext {self.bool} {below} to {llvm}')}")
             if constant is None or constant == -1:
-                negated = code.value(f"sub {llvm} 0, {a}")
-                is_negation = code.value(f"icmp eq {llvm} {b}, -1")
-                quotient = code.value(f"select i1 {is_negation}, {llvm} {negated}, {llvm} {quotient}")
-        else:
-            quotient = code.value(f"udiv {llvm} {a}, {safe}")
+                negated = code.value(f"sub {llvm} {self.number(dtype, 0)}, {a}")
+                is_negation = code.value(f"icmp eq {llvm} {b}, {self.number(dtype, -1)}")
+                quotient = self.select(is_negation, llvm, negated, quotient)
         if constant is None or constant == 0:
-            is_zero = code.value(f"icmp eq {llvm} {b}, 0")
-            quotient = code.value(f"select i1 {is_zero}, {llvm} 0, {llvm} {quotient}")
+            is_zero = code.value(f"icmp eq {llvm} {b}, {self.number(dtype, 0)}")
+            quotient = self.select(is_zero, llvm, self.number(dtype, 0), quotient)
         return quotient
 
     def _mod(self, dtype: DType, a: str, b: str) -> str:
-        code, llvm, constant = self._code, register_type(dtype), _constant(b)
+        code, llvm, constant = self._code, self.type(dtype), constant_of(b)
         if constant is not None and constant > 0 and constant.bit_count() == 1:
-            return code.value(f"and {llvm} {a}, {constant - 1}")
+            return code.value(f"and {llvm} {a}, {self.number(dtype, constant - 1)}")
         safe = self._safe_divisor(dtype, b)  # A remainder by 1 is the 0 that is asked for.
+        _, remainder = self._divided(dtype, a, safe)
         if not dtype.is_signed:
-            return code.value(f"urem {llvm} {a}, {safe}")
-        remainder = code.value(f"srem {llvm} {a}, {safe}")
-        below = self._differs_in_sign(llvm, remainder, safe)
+            return remainder
+        below = self._differs_in_sign(dtype, remainder, safe)
         raised = code.value(f"add {llvm} {remainder}, {safe}")
-        return code.value(f"select i1 {below}, {llvm} {raised}, {llvm} {remainder}")
+        return self.select(below, llvm, raised, remainder)
 
-    def _differs_in_sign(self, llvm: str, remainder: str, divisor: str) -> str:
+    def _differs_in_sign(self, dtype: DType, remainder: str, divisor: str) -> str:
         """Whether a remainder is not zero and has the other sign than the divisor."""
-        code = self._code
-        is_inexact = code.value(f"icmp ne {llvm} {remainder}, 0")
+        code, llvm, zero_ = self._code, self.type(dtype), self.number(dtype, 0)
+        is_inexact = code.value(f"icmp ne {llvm} {remainder}, {zero_}")
         signs = code.value(f"xor {llvm} {remainder}, {divisor}")
-        return code.value(f"and i1 {is_inexact}, {code.value(f'icmp slt {llvm} {signs}, 0')}")
+        return code.value(f"and {self.bool} {is_inexact}, {code.value(f'icmp slt {llvm} {signs}, {zero_}')}")
 
     def _shift(self, op: BinaryOp, dtype: DType, a: str, b: str) -> str:
-        code, llvm, bits = self._code, register_type(dtype), dtype.bits
+        code, llvm, bits = self._code, self.type(dtype), dtype.bits
         instruction = "shl" if op is BinaryOp.SHL else "ashr" if dtype.is_signed else "lshr"
-        constant = _constant(b)
+        constant = constant_of(b)
         if constant is not None and 0 <= constant < bits:
-            return code.value(f"{instruction} {llvm} {a}, {constant}")
-        count = self.intrinsic("smax", llvm, b, "0") if dtype.is_signed else b
-        bounded = self.intrinsic("umin", llvm, count, str(bits - 1))
+            return code.value(f"{instruction} {llvm} {a}, {self.number(dtype, constant)}")
+        count = self.intrinsic("smax", llvm, b, self.number(dtype, 0)) if dtype.is_signed else b
+        bounded = self.intrinsic("umin", llvm, count, self.number(dtype, bits - 1))
         shifted = code.value(f"{instruction} {llvm} {a}, {bounded}")
         if instruction == "ashr":
             return shifted
-        is_within = code.value(f"icmp ult {llvm} {count}, {bits}")
-        return code.value(f"select i1 {is_within}, {llvm} {shifted}, {llvm} 0")
+        is_within = code.value(f"icmp ult {llvm} {count}, {self.number(dtype, bits)}")
+        return self.select(is_within, llvm, shifted, self.number(dtype, 0))
 
     def _power(self, dtype: DType, a: str, b: str) -> str:
-        code, llvm, constant = self._code, register_type(dtype), _constant(b)
+        code, llvm, constant = self._code, self.type(dtype), constant_of(b)
         if constant is None:
-            name = f"q.pow.{'s' if dtype.is_signed else 'u'}{dtype.bits}"
-            power = self._unit.define(name, lambda: _integer_power(name, llvm, signed=dtype.is_signed))
+            name, scalar = f"q.pow.{'s' if dtype.is_signed else 'u'}{dtype.bits}", register_type(dtype)
+            power = self._unit.define(name, lambda: _integer_power(name, scalar, signed=dtype.is_signed))
+            if self.lanes:
+                power = lanewise(self._unit, name, scalar, 2, self.lanes)
             return code.value(f"call {llvm} {power}({llvm} {a}, {llvm} {b})")
-        result, square, exponent = "1", a, max(constant, 0)
+        result, square, exponent = "", a, max(constant, 0)
         while exponent:
             if exponent & 1:
-                result = square if result == "1" else code.value(f"mul {llvm} {result}, {square}")
+                result = code.value(f"mul {llvm} {result}, {square}") if result else square
             exponent >>= 1
             if exponent:
                 square = code.value(f"mul {llvm} {square}, {square}")
-        return result
+        return result or self.number(dtype, 1)
 
     def _float_binary(self, op: BinaryOp, dtype: DType, a: str, b: str) -> str:
-        code, llvm = self._code, register_type(dtype)
+        code, llvm = self._code, self.type(dtype)
         match op:
             case BinaryOp.MIN | BinaryOp.MAX:
                 is_other = code.value(f"fcmp {'olt' if op is BinaryOp.MIN else 'ogt'} {llvm} {b}, {a}")
-                return code.value(f"select i1 {is_other}, {llvm} {b}, {llvm} {a}")
+                return self.select(is_other, llvm, b, a)
             case BinaryOp.FLOORDIV | BinaryOp.MOD:
-                name = f"q.{op.value}.{llvm}"
+                scalar = register_type(dtype)
+                name = f"q.{op.value}.{scalar}"
                 make = _float_floordiv if op is BinaryOp.FLOORDIV else _float_mod
-                function = self._unit.define(name, lambda: make(self._unit, name, llvm))
+                function = self.function(name, lambda: make(self._unit, name, scalar))
                 result = code.value(f"call {llvm} {function}({llvm} {a}, {llvm} {b})")
             case _:
                 result = code.value(f"{_FLOAT[op]} {self.flags}{llvm} {a}, {b}")
-        return rounded(self._unit, code, dtype, result)
+        return rounded(self, dtype, result)
 
     def fma(self, dtype: DType, a: str, b: str, c: str) -> str:
         """`a * b + c`, rounded once."""
-        llvm = register_type(dtype)
-        return rounded(self._unit, self._code, dtype, self.intrinsic("fma", llvm, a, b, c))
+        return rounded(self, dtype, self.intrinsic("fma", self.type(dtype), a, b, c))
 
-    # --- comparing and converting -------------------------------------------------------------------------------------
+    # --- choosing, comparing and converting ---------------------------------------------------------------------------
+
+    def select(self, condition: str, llvm: str, then: str, otherwise: str) -> str:
+        """`then if condition else otherwise`, both of the LLVM type."""
+        return self._code.value(f"select {self.bool} {condition}, {llvm} {then}, {llvm} {otherwise}")
 
     def compare(self, op: CompareOp, dtype: DType, a: str, b: str) -> str:
         """`a op b`, as an `i1`."""
-        llvm = register_type(dtype)
+        llvm = self.type(dtype)
         if dtype.is_float:
             predicate = "une" if op is CompareOp.NE else f"o{op.value}"
             return self._code.value(f"fcmp {predicate} {llvm} {a}, {b}")
@@ -213,25 +306,25 @@ class Arithmetic:
         if source is target:
             return x
         if target.is_bool:
-            return self.compare(CompareOp.NE, source, x, zero(source))
+            return self.compare(CompareOp.NE, source, x, splat(register_type(source), zero(source), self.lanes))
         if target.is_float:
             return self._to_float(source, target, x)
         return self._saturated(source, target, x) if source.is_float else self._wrapped(source, target, x)
 
     def _to_float(self, source: DType, target: DType, x: str) -> str:
-        code, before, after = self._code, register_type(source), register_type(target)
+        code, before, after = self._code, self.type(source), self.type(target)
         if is_narrow(target):
             if source.is_float:
-                return to_narrow(self._unit, code, source, target, x)
-            return integer_to_narrow(self._unit, code, source, target, x)
+                return to_narrow(self, source, target, x)
+            return integer_to_narrow(self, source, target, x)
         if source.is_float:
             if before == after:
                 return x
-            return code.value(f"{'fpext' if after == 'double' else 'fptrunc'} {before} {x} to {after}")
+            return code.value(f"{'fpext' if target is f64 else 'fptrunc'} {before} {x} to {after}")
         return code.value(f"{'sitofp' if source.is_signed else 'uitofp'} {before} {x} to {after}")
 
     def _wrapped(self, source: DType, target: DType, x: str) -> str:
-        before, after = register_type(source), register_type(target)
+        before, after = self.type(source), self.type(target)
         source_bits = 1 if source.is_bool else source.bits
         if source_bits == target.bits:
             return x
@@ -241,18 +334,18 @@ class Arithmetic:
 
     def _saturated(self, source: DType, target: DType, x: str) -> str:
         # Spelled with selects, because LLVM takes the vector form of its saturating conversion apart into scalars.
-        code, before, after = self._code, register_type(source), register_type(target)
-        beyond = float_literal(float(1 << (target.bits - target.is_signed)))
+        code, before, after = self._code, self.type(source), self.type(target)
+        beyond = self.number(source, float(1 << (target.bits - target.is_signed)))
         converted = code.value(f"{'fptosi' if target.is_signed else 'fptoui'} {before} {x} to {after}")
         is_above = code.value(f"fcmp oge {before} {x}, {beyond}")
-        bounded = code.value(f"select i1 {is_above}, {after} {target.max}, {after} {converted}")
+        bounded = self.select(is_above, after, self.number(target, target.max), converted)
         if not target.is_signed:
-            is_positive = code.value(f"fcmp ogt {before} {x}, {float_literal(0.0)}")
-            return code.value(f"select i1 {is_positive}, {after} {bounded}, {after} 0")
-        is_within = code.value(f"fcmp oge {before} {x}, {float_literal(float(target.min))}")
-        saturated = code.value(f"select i1 {is_within}, {after} {bounded}, {after} {target.min}")
+            is_positive = code.value(f"fcmp ogt {before} {x}, {self.number(source, 0.0)}")
+            return self.select(is_positive, after, bounded, self.number(target, 0))
+        is_within = code.value(f"fcmp oge {before} {x}, {self.number(source, float(target.min))}")
+        saturated = self.select(is_within, after, bounded, self.number(target, target.min))
         is_nan = code.value(f"fcmp uno {before} {x}, {x}")
-        return code.value(f"select i1 {is_nan}, {after} 0, {after} {saturated}")
+        return self.select(is_nan, after, self.number(target, 0), saturated)
 
     def bitcast(self, source: DType, target: DType, x: str) -> str:
         """`x` with its bits taken as another type."""
@@ -260,50 +353,94 @@ class Arithmetic:
 
     def to_bits(self, dtype: DType, x: str) -> str:
         """`x` in the integer of its width."""
+        integer = wide(f"i{dtype.bits}", self.lanes)
         if dtype.is_bool:
-            return self._code.value(f"zext i1 {x} to i8")
+            return self._code.value(f"zext {self.bool} {x} to {integer}")
         if is_narrow(dtype):
-            return float_to_bits(self._unit, self._code, dtype, x)
+            return float_to_bits(self, dtype, x)
         if dtype.is_float:
-            return self._code.value(f"bitcast {register_type(dtype)} {x} to i{dtype.bits}")
+            return self._code.value(f"bitcast {self.type(dtype)} {x} to {integer}")
         return x
 
     def from_bits(self, dtype: DType, bits: str) -> str:
         """The value that an integer of the type's width holds."""
+        integer = wide(f"i{dtype.bits}", self.lanes)
         if dtype.is_bool:
-            return self._code.value(f"icmp ne i8 {bits}, 0")
+            return self._code.value(f"icmp ne {integer} {bits}, {splat('i8', '0', self.lanes)}")
         if is_narrow(dtype):
-            return bits_to_float(self._unit, self._code, dtype, bits)
+            return bits_to_float(self, dtype, bits)
         if dtype.is_float:
-            return self._code.value(f"bitcast i{dtype.bits} {bits} to {register_type(dtype)}")
+            return self._code.value(f"bitcast {integer} {bits} to {self.type(dtype)}")
         return bits
 
     # --- memory -------------------------------------------------------------------------------------------------------
 
+    def from_memory(self, dtype: DType, loaded: str) -> str:
+        """The register form of what was loaded in the type's memory form."""
+        return loaded if memory_type(dtype) == register_type(dtype) else self.from_bits(dtype, loaded)
+
+    def to_memory(self, dtype: DType, value: str) -> str:
+        """The memory form of a value."""
+        return value if memory_type(dtype) == register_type(dtype) else self.to_bits(dtype, value)
+
     def load(self, dtype: DType, address: str, metadata: str, alignment: int = 0) -> str:
-        """The value in memory at an address, aligned as its type is unless `alignment` says otherwise."""
-        llvm = memory_type(dtype)
+        """The value in memory at an address, or the values side by side from there on.
+
+        Memory is aligned as the type is, unless `alignment` says otherwise.
+        """
+        llvm = wide(memory_type(dtype), self.lanes)
         loaded = self._code.value(f"load {llvm}, ptr {address}, align {alignment or dtype.alignment}{metadata}")
-        return loaded if llvm == register_type(dtype) else self.from_bits(dtype, loaded)
+        return self.from_memory(dtype, loaded)
 
     def store(self, dtype: DType, address: str, value: str, metadata: str, alignment: int = 0) -> None:
-        """Writes a value to memory; the alignment is as for a load."""
-        llvm = memory_type(dtype)
-        stored = value if llvm == register_type(dtype) else self.to_bits(dtype, value)
+        """Writes a value to memory, or values side by side from there on; the alignment is as for a load."""
+        llvm = wide(memory_type(dtype), self.lanes)
+        stored = self.to_memory(dtype, value)
         self._code.do(f"store {llvm} {stored}, ptr {address}, align {alignment or dtype.alignment}{metadata}")
+
+    # --- functions ----------------------------------------------------------------------------------------------------
 
     def intrinsic(self, name: str, llvm: str, *operands: str) -> str:
         """An intrinsic of operands of one type, in that type."""
-        suffix = {"float": "f32", "double": "f64"}.get(llvm, llvm)
-        symbol = self._unit.declare(llvm, f"llvm.{name}.{suffix}", *[llvm] * len(operands))
-        flags = self.flags if llvm in ("float", "double") else ""
+        symbol = self._unit.declare(llvm, f"llvm.{name}.{type_suffix(llvm)}", *[llvm] * len(operands))
+        flags = self.flags if "float" in llvm or "double" in llvm else ""
         listed = ", ".join(f"{llvm} {operand}" for operand in operands)
         return self._code.value(f"call {flags}{llvm} {symbol}({listed})")
 
+    def function(self, name: str, make: Callable[[], str]) -> str:
+        """The symbol of a helper function, made for single values, or of its form for vectors of these lanes."""
+        if not self.lanes:
+            return self._unit.define(name, make)
+        return self._unit.define(f"{name}.v{self.lanes}", lambda: widened(self._unit, make(), self.lanes))
 
-def _constant(operand: str) -> int | None:
-    """The integer that an operand is a literal of."""
-    return int(operand) if operand.lstrip("-").isdigit() else None
+    def called(self, result: str, name: str, make: Callable[[], str], operand: str, x: str) -> str:
+        """The call of a helper function of one operand; `result` and `operand` are types of single values."""
+        function = self.function(name, make)
+        return self._code.value(f"call {wide(result, self.lanes)} {function}({wide(operand, self.lanes)} {x})")
+
+    def convert(self, instruction: str, before: str, x: str, after: str) -> str:
+        """A conversion between LLVM types of single values."""
+        return self._code.value(f"{instruction} {wide(before, self.lanes)} {x} to {wide(after, self.lanes)}")
+
+    @property
+    def features(self) -> frozenset[str]:
+        """The target's features that are on."""
+        return self._unit.features
+
+    @property
+    def no(self) -> str:
+        """The `i1` that is false."""
+        return splat("i1", "false", self.lanes)
+
+    @property
+    def code(self) -> Code:
+        """The code that instructions go to."""
+        return self._code
+
+    @property
+    def unit(self) -> Unit:
+        """The module that helper functions go to."""
+        return self._unit
 
 
 def _integer_power(name: str, llvm: str, *, signed: bool) -> str:

@@ -134,7 +134,7 @@ class BodyEmitter(ExpressionEmitter):
             self._statements(stmt.body)
             self._loops.pop()
 
-        emit_for(self._code, self.value(stmt.start), self.value(stmt.stop), self.value(stmt.step), body)
+        emit_for(self._arithmetic, self.value(stmt.start), self.value(stmt.stop), self.value(stmt.step), body)
 
     def _loop(self, stmt: Loop) -> None:
         code = self._code

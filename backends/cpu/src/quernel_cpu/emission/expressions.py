@@ -101,6 +101,11 @@ class ExpressionEmitter:
         }
         self._arrays = dict(scope.arrays)
 
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """The operators."""
+        return self._arithmetic
+
     def assign(self, name: str, operands: Operands) -> None:
         """Gives a local a value."""
         for leaf, operand, slot in zip(leaves(self._types[name]), operands, self._slots[name], strict=True):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from quernel.dtypes import i64
+from quernel.ir.nodes import BinaryOp, CompareOp
+from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.text import Code
 
-__all__ = ["LoopBody", "LoopLabels", "count_up", "emit_for"]
+__all__ = ["LoopBody", "LoopLabels", "count_up", "emit_for", "num_trips"]
 
 LoopLabels = tuple[str, str]
 """Where `continue` and `break` go."""
@@ -28,8 +31,8 @@ class ForBody(Protocol):
         ...
 
 
-def count_up(code: Code, first: str, end: str, body: LoopBody, metadata: str = "") -> None:
-    """A loop from `first` up to `end`, exclusive."""
+def count_up(code: Code, first: str, end: str, body: LoopBody, metadata: str = "", *, step: int = 1) -> None:
+    """A loop from `first` up to `end`, exclusive, in steps."""
     slot = code.allocate("i64")
     head, inside, done = code.label("each"), code.label("each.body"), code.label("each.end")
     code.do(f"store i64 {first}, ptr {slot}")
@@ -38,13 +41,14 @@ def count_up(code: Code, first: str, end: str, body: LoopBody, metadata: str = "
     code.branch_if(code.value(f"icmp slt i64 {index}, {end}"), inside, done)
     code.place(inside)
     body(index)
-    code.do(f"store i64 {code.value(f'add nsw i64 {index}, 1')}, ptr {slot}")
+    code.do(f"store i64 {code.value(f'add nsw i64 {index}, {step}')}, ptr {slot}")
     code.branch(head, metadata)
     code.place(done)
 
 
-def emit_for(code: Code, start: str, stop: str, step: str, body: ForBody) -> None:
+def emit_for(arithmetic: Arithmetic, start: str, stop: str, step: str, body: ForBody) -> None:
     """Counts upwards by one where the step is 1; otherwise the number of trips is worked out first."""
+    code = arithmetic.code
     counter = code.allocate("i64")
     head, inside, latch, end = (code.label(hint) for hint in ("for.head", "for.body", "for.next", "for.end"))
     if step == "1":
@@ -55,7 +59,7 @@ def emit_for(code: Code, start: str, stop: str, step: str, body: ForBody) -> Non
         code.place(inside)
         index = current
     else:
-        trips = _num_trips(code, start, stop, step)
+        trips = num_trips(arithmetic, start, stop, step)
         code.do(f"store i64 0, ptr {counter}")
         code.place(head)
         current = code.value(f"load i64, ptr {counter}")
@@ -70,17 +74,18 @@ def emit_for(code: Code, start: str, stop: str, step: str, body: ForBody) -> Non
     code.place(end)
 
 
-def _num_trips(code: Code, start: str, stop: str, step: str) -> str:
+def num_trips(arithmetic: Arithmetic, start: str, stop: str, step: str) -> str:
     """How often the loop runs, as an unsigned number; distances of up to 2**64 - 1 stay exact."""
-    is_down = code.value(f"icmp slt i64 {step}, 0")
-    low = code.value(f"select i1 {is_down}, i64 {stop}, i64 {start}")
-    high = code.value(f"select i1 {is_down}, i64 {start}, i64 {stop}")
-    negated = code.value(f"sub i64 0, {step}")
-    size = code.value(f"select i1 {is_down}, i64 {negated}, i64 {step}")
-    is_still = code.value(f"icmp eq i64 {size}, 0")
-    divisor = code.value(f"select i1 {is_still}, i64 1, i64 {size}")
-    last = code.value(f"sub i64 {code.value(f'sub i64 {high}, {low}')}, 1")
-    trips = code.value(f"add i64 {code.value(f'udiv i64 {last}, {divisor}')}, 1")
-    is_ahead = code.value(f"icmp slt i64 {low}, {high}")
-    runs = code.value(f"select i1 {is_still}, i1 false, i1 {is_ahead}")
-    return code.value(f"select i1 {runs}, i64 {trips}, i64 0")
+    code, llvm = arithmetic.code, arithmetic.type(i64)
+    zero, one = arithmetic.number(i64, 0), arithmetic.number(i64, 1)
+    is_down = arithmetic.compare(CompareOp.LT, i64, step, zero)
+    low = arithmetic.select(is_down, llvm, stop, start)
+    high = arithmetic.select(is_down, llvm, start, stop)
+    size = arithmetic.select(is_down, llvm, arithmetic.binary(BinaryOp.SUB, i64, zero, step), step)
+    is_still = arithmetic.compare(CompareOp.EQ, i64, size, zero)
+    divisor = arithmetic.select(is_still, llvm, one, size)
+    last = arithmetic.binary(BinaryOp.SUB, i64, arithmetic.binary(BinaryOp.SUB, i64, high, low), one)
+    trips = arithmetic.binary(BinaryOp.ADD, i64, code.value(f"udiv {llvm} {last}, {divisor}"), one)
+    is_ahead = arithmetic.compare(CompareOp.LT, i64, low, high)
+    runs = arithmetic.select(is_still, arithmetic.bool, arithmetic.no, is_ahead)
+    return arithmetic.select(runs, llvm, trips, zero)

@@ -6,61 +6,68 @@ half-precision instructions uses them for f16.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from quernel.dtypes import DType, f16, f64
-from quernel_cpu.emission.text import Code, Unit
+from quernel_cpu.emission.text import Unit
 from quernel_cpu.emission.values import float_literal, is_narrow, register_type
+
+if TYPE_CHECKING:
+    from quernel_cpu.emission.arithmetic import Arithmetic
 
 __all__ = ["bits_to_float", "float_to_bits", "integer_to_narrow", "rounded", "to_narrow"]
 
 
-def bits_to_float(unit: Unit, code: Code, dtype: DType, bits: str) -> str:
+def bits_to_float(arithmetic: Arithmetic, dtype: DType, bits: str) -> str:
     """The `float` that 16 bits of the narrow type stand for."""
     if dtype is f16:
-        if _has_half(unit):
-            return code.value(f"fpext half {code.value(f'bitcast i16 {bits} to half')} to float")
-        return code.value(f"call float {unit.define('q.float_of_f16', _float_of_f16)}(i16 {bits})")
-    wide = code.value(f"zext i16 {bits} to i32")
-    return code.value(f"bitcast i32 {code.value(f'shl i32 {wide}, 16')} to float")
+        if _has_half(arithmetic):
+            half = arithmetic.convert("bitcast", "i16", bits, "half")
+            return arithmetic.convert("fpext", "half", half, "float")
+        return arithmetic.called("float", "q.float_of_f16", _float_of_f16, "i16", bits)
+    return arithmetic.called("float", "q.float_of_bf16", _float_of_bf16, "i16", bits)
 
 
-def float_to_bits(unit: Unit, code: Code, dtype: DType, value: str) -> str:
+def float_to_bits(arithmetic: Arithmetic, dtype: DType, value: str) -> str:
     """The 16 bits of a `float` rounded to the narrow type; a NaN stays one, whatever its bits."""
     if dtype is f16:
-        if _has_half(unit):
-            return code.value(f"bitcast half {code.value(f'fptrunc float {value} to half')} to i16")
-        return code.value(f"call i16 {unit.define('q.f16_of_float', _f16_of_float)}(float {value})")
-    return code.value(f"call i16 {unit.define('q.bf16_of_float', _bf16_of_float)}(float {value})")
+        if _has_half(arithmetic):
+            half = arithmetic.convert("fptrunc", "float", value, "half")
+            return arithmetic.convert("bitcast", "half", half, "i16")
+        return arithmetic.called("i16", "q.f16_of_float", _f16_of_float, "float", value)
+    return arithmetic.called("i16", "q.bf16_of_float", _bf16_of_float, "float", value)
 
 
-def rounded(unit: Unit, code: Code, dtype: DType, value: str) -> str:
+def rounded(arithmetic: Arithmetic, dtype: DType, value: str) -> str:
     """A result as the type's register form: narrow types round a `float`, the others pass."""
     if not is_narrow(dtype):
         return value
-    return bits_to_float(unit, code, dtype, float_to_bits(unit, code, dtype, value))
+    return bits_to_float(arithmetic, dtype, float_to_bits(arithmetic, dtype, value))
 
 
-def to_narrow(unit: Unit, code: Code, source: DType, target: DType, value: str) -> str:
+def to_narrow(arithmetic: Arithmetic, source: DType, target: DType, value: str) -> str:
     """A float of another type, rounded once to the narrow type."""
     if source is f64:
-        value = code.value(f"call float {unit.define('q.float_to_odd', lambda: _float_to_odd(unit))}(double {value})")
+        make = lambda: _float_to_odd(arithmetic.unit)  # noqa: E731 — one expression, used once
+        value = arithmetic.called("float", "q.float_to_odd", make, "double", value)
     elif source is target:
         return value
-    return rounded(unit, code, target, value)
+    return rounded(arithmetic, target, value)
 
 
-def integer_to_narrow(unit: Unit, code: Code, source: DType, target: DType, value: str) -> str:
+def integer_to_narrow(arithmetic: Arithmetic, source: DType, target: DType, value: str) -> str:
     """An integer rounded once to the narrow type, by way of a double that remembers what it dropped."""
     signed = source.is_signed
     if source.bits == 64:
         name = "q.sticky_s64" if signed else "q.sticky_u64"
-        value = code.value(f"call i64 {unit.define(name, lambda: _sticky(name, signed=signed))}(i64 {value})")
+        value = arithmetic.called("i64", name, lambda: _sticky(name, signed=signed), "i64", value)
     convert = "sitofp" if signed else "uitofp"
-    double = code.value(f"{convert} {register_type(source)} {value} to double")
-    return to_narrow(unit, code, f64, target, double)
+    double = arithmetic.convert(convert, register_type(source), value, "double")
+    return to_narrow(arithmetic, f64, target, double)
 
 
-def _has_half(unit: Unit) -> bool:
-    return "half" in unit.features
+def _has_half(arithmetic: Arithmetic) -> bool:
+    return "half" in arithmetic.features
 
 
 _INLINE = "alwaysinline nounwind willreturn memory(none)"
@@ -82,6 +89,16 @@ def _float_of_f16() -> str:
   %unsigned = select i1 %special, i32 %special.bits, i32 %scaled.bits
   %result.bits = or i32 %unsigned, %sign
   %result = bitcast i32 %result.bits to float
+  ret float %result
+}}
+"""
+
+
+def _float_of_bf16() -> str:
+    return f"""define internal float @q.float_of_bf16(i16 %bits) {_INLINE} {{
+  %wide = zext i16 %bits to i32
+  %high = shl i32 %wide, 16
+  %result = bitcast i32 %high to float
   ret float %result
 }}
 """

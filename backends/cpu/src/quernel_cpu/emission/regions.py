@@ -121,7 +121,7 @@ class RegionEmitter:
 
         bounds: tuple[Expr, ...] = (region.start, region.stop, region.step)
         start, stop, step = (control.value(bound) for bound in bounds)
-        emit_for(self._code, start, stop, step, body)
+        emit_for(control.arithmetic, start, stop, step, body)
 
     def _run(self, run: Run, block_id: tuple[str, ...]) -> None:
         """A segment. What its atomics change may be changed by several of its threads, so nothing is said of that."""

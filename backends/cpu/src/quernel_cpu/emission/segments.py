@@ -21,7 +21,7 @@ from quernel_cpu.emission.functions import DeviceFunction
 from quernel_cpu.emission.loops import count_up
 from quernel_cpu.emission.text import Code, Unit
 
-__all__ = ["Launch", "LoopSegments", "Segment", "SegmentEmitter", "block_indices", "count_up"]
+__all__ = ["Launch", "LoopSegments", "Segment", "SegmentEmitter", "block_indices", "count_up", "thread_number"]
 
 
 @attrs.frozen
@@ -190,7 +190,7 @@ class LoopSegments:
         starts: dict[str, Operands] | None = None,
     ) -> None:
         code, kernel, cells = self._code, segment.kernel, segment.cells
-        number = _thread_number(code, kernel.block, indices) if cells.carried or cells.arrays else "0"
+        number = thread_number(code, kernel.block, indices) if cells.carried or cells.arrays else "0"
         scope = Scope(
             scalars=segment.scalars,
             arrays=segment.arrays | cells.thread_arrays(code, number),
@@ -229,7 +229,7 @@ def block_indices(code: Code, segment: Segment, block_id: tuple[str, ...]) -> di
     return indices
 
 
-def _thread_number(code: Code, block: tuple[int, ...], indices: dict[tuple[IndexKind, int], str]) -> str:
+def thread_number(code: Code, block: tuple[int, ...], indices: dict[tuple[IndexKind, int], str]) -> str:
     """Which thread of its block a thread is, in array order."""
     number = indices[IndexKind.LOCAL_ID, 0]
     for axis, size in enumerate(block[1:], 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 __all__ = ["Code", "Unit"]
 
@@ -49,6 +49,10 @@ class Unit:
             return f"declare {scalar} @{name}({operands}) nounwind willreturn memory(none){attribute}"
 
         return self.define(name, make)
+
+    def vector_forms(self, name: str) -> tuple[tuple[str, int], ...]:
+        """The (symbol, lanes) pairs of the vector forms of a C function."""
+        return self._vector_functions(name)
 
     def fresh(self, hint: str) -> str:
         """The symbol of another function, to be added."""
@@ -101,6 +105,26 @@ class Code:
     def do(self, instruction: str) -> None:
         """An instruction without a result."""
         self._lines.append(f"  {instruction}")
+
+    def part(self, vector: str, value: str, lanes: Iterable[int]) -> str:
+        """The given lanes of a vector, in this order."""
+        listed = list(lanes)
+        if vector.startswith(f"<{len(listed)} x") and listed == list(range(len(listed))):
+            return value
+        order = ", ".join(f"i32 {lane}" for lane in listed)
+        return self.value(f"shufflevector {vector} {value}, {vector} poison, <{len(listed)} x i32> <{order}>")
+
+    def joined(self, element: str, size: int, parts: list[str]) -> str:
+        """Vectors of equal size, a power of two in number, one behind the other."""
+        while len(parts) > 1:
+            vector, order = f"<{size} x {element}>", ", ".join(f"i32 {lane}" for lane in range(2 * size))
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [
+                self.value(f"shufflevector {vector} {left}, {vector} {right}, <{2 * size} x i32> <{order}>")
+                for left, right in pairs
+            ]
+            size *= 2
+        return parts[0]
 
     def allocate(self, llvm_type: str, alignment: int = 0) -> str:
         """The address of a slot of the function's frame."""

@@ -6,11 +6,26 @@ f32 and are rounded after each operation. In memory a bool is a byte and a narro
 
 from __future__ import annotations
 
+import re
 import struct
 
 from quernel.dtypes import DType, ValueType, bf16, f16, f64
 
-__all__ = ["float_literal", "is_narrow", "literal", "memory_type", "register_type", "scalar", "zero"]
+__all__ = [
+    "constant_of",
+    "float_literal",
+    "is_narrow",
+    "literal",
+    "memory_type",
+    "register_type",
+    "scalar",
+    "splat",
+    "type_suffix",
+    "wide",
+    "zero",
+]
+
+_INTEGER_LITERAL = re.compile(r"(?:splat \(i\d+ )?(-?\d+)\)?")
 
 
 def scalar(value_type: ValueType | None) -> DType:
@@ -57,3 +72,26 @@ def float_literal(value: float) -> str:
     if value != value:
         return "0x7FF8000000000000"
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+def wide(llvm: str, lanes: int) -> str:
+    """The LLVM type of a vector of so many values; of one value, for 0 lanes."""
+    return f"<{lanes} x {llvm}>" if lanes else llvm
+
+
+def splat(llvm: str, text: str, lanes: int) -> str:
+    """A literal of a type, in every lane."""
+    return f"splat ({llvm} {text})" if lanes else text
+
+
+def constant_of(operand: str) -> int | None:
+    """The integer that an operand is a literal of, in every lane if it is a vector."""
+    found = _INTEGER_LITERAL.fullmatch(operand)
+    return int(found[1]) if found else None
+
+
+def type_suffix(llvm: str) -> str:
+    """How an intrinsic's name spells an operand's type: `f32`, `i64`, `v16f32`."""
+    lanes, _, scalar_type = llvm.strip("<>").rpartition(" x ")
+    name = {"float": "f32", "double": "f64", "ptr": "p0"}.get(scalar_type, scalar_type)
+    return f"v{lanes}{name}" if lanes else name

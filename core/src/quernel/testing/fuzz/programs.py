@@ -15,6 +15,7 @@ import attrs
 import numpy as np
 
 import quernel as qn
+from quernel.testing.launching import on
 
 __all__ = ["VIEWS", "Program", "bits", "kernel_of", "values_of"]
 
@@ -61,9 +62,9 @@ class Program:
         lent = {name: VIEWS[view](arrays[name]) for name, _, view in self.arrays}
         numbers = {"count": int(rng.integers(0, 100)), "ratio": float(rng.normal(0, 3))}
         if self.grid:
-            made.options(device=device)[self.grid, self.block](**lent, **numbers)
+            on(device, made)[self.grid, self.block](**lent, **numbers)
         else:
-            made.over(self.length, block=self.block, device=device)(**lent, **numbers)
+            on(device, made).over(self.length, block=self.block)(**lent, **numbers)
         return arrays
 
     def difference(self, backend: str) -> str:

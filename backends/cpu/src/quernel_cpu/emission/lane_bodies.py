@@ -1,0 +1,734 @@
+"""Statements of all threads that run together: scalar control where they agree, masks where they part.
+
+A mask says which lanes are on; none at all means every lane. What lanes that are off compute is never seen: their
+stores do not happen, and their locals are kept where they may be read again. A branch that no lane takes is jumped
+over, unless the jump would cost more than the branch.
+
+Lanes leave a loop, or the thread, by exits under a mask. Each loop that lanes leave one by one keeps the lanes that are
+still in it; the mask after an exit is what is left of the mask before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+import attrs
+
+from quernel.dtypes import DType, bool_, i64, u64
+from quernel.ir.nodes import (
+    Alloc,
+    Assert,
+    Assign,
+    Atomic,
+    Barrier,
+    Binary,
+    BinaryOp,
+    Bitcast,
+    Break,
+    Breakpoint,
+    Call,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    Continue,
+    Expr,
+    Field,
+    Fma,
+    For,
+    If,
+    IndexKind,
+    Load,
+    Local,
+    LocalVariable,
+    Loop,
+    Math,
+    Param,
+    Print,
+    Return,
+    Root,
+    RootKind,
+    Select,
+    Shape,
+    Stmt,
+    Store,
+    StructMake,
+    Subgroup,
+    ThreadIndex,
+    Unary,
+    UnaryOp,
+    VecGet,
+    VecMake,
+)
+from quernel.ir.walk import Body, expressions_of, fold_expression, walk_expressions, walk_statements
+from quernel_cpu.emission.arithmetic import Arithmetic
+from quernel_cpu.emission.arrays import ArrayOperands
+from quernel_cpu.emission.atomics import emit_atomic, emit_plain_atomic
+from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
+from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
+from quernel_cpu.emission.loops import num_trips
+from quernel_cpu.emission.mathematics import emit_math
+from quernel_cpu.emission.reports import cell, emit_print, emit_violation
+from quernel_cpu.emission.shapes import UNIFORM, Lanes, Layout, Shapes, combined
+from quernel_cpu.emission.subgroups import SubgroupEmitter
+from quernel_cpu.emission.text import Code, Unit
+from quernel_cpu.emission.values import literal, register_type, scalar, splat, wide, zero
+
+__all__ = ["LaneBody", "LaneScope"]
+
+_CHEAP = 10
+"""A branch of at most so many operators, and nothing dear, is run rather than jumped over when no lane takes it."""
+
+
+@attrs.frozen
+class LaneScope:
+    """What the names of one kernel stand for.
+
+    Attributes:
+        scalars: scalar parameters.
+        arrays: array parameters, and the block's arrays.
+        indices: thread indices and dimensions, as they lie.
+        private: each thread's arrays.
+        diagnostics: the address of the diagnostics buffer.
+        leave: the label at which the threads end.
+    """
+
+    scalars: Mapping[str, str]
+    arrays: Mapping[str, ArrayOperands]
+    indices: Mapping[tuple[IndexKind, int], Value]
+    private: Mapping[str, PrivateArray]
+    leave: str
+    diagnostics: str
+
+
+@attrs.define
+class _Loop:
+    """A loop in the making.
+
+    Attributes:
+        next: where a trip ends.
+        end: where the loop ends.
+        live: slots of the lanes still in it; empty if all leave together.
+        trip: slots of the lanes still in this trip; `live` itself where no lane ends a trip early.
+    """
+
+    next: str
+    end: str
+    live: list[str]
+    trip: list[str]
+
+
+class LaneBody:
+    """Writes a body for all threads that run together."""
+
+    def __init__(
+        self,
+        unit: Unit,
+        code: Code,
+        scope: LaneScope,
+        variables: tuple[LocalVariable, ...],
+        shapes: Shapes,
+        lanes: LaneArithmetic,
+        mask: Value | None,
+    ) -> None:
+        self._unit = unit
+        self._code = code
+        self._scope = scope
+        self._shapes = shapes
+        self._lanes = lanes
+        self._memory = LaneMemory(unit, code, lanes)
+        self._mask = mask
+        self._types = {variable.name: scalar(variable.type) for variable in variables}
+        self._slots = {name: self._allocate(name) for name in self._types}
+        self._loops: list[_Loop] = []
+        self._root: list[str] = []
+        self._left = False
+        """Whether lanes have left under a mask since the mask was last worked out."""
+
+    # --- the whole ----------------------------------------------------------------------------------------------------
+
+    def start(self, body: Body, taken: Mapping[str, Value]) -> None:
+        """Sets locals to what earlier segments left, the others to zero."""
+        for name in self._types:
+            layout = self._layout(name)
+            value = taken.get(name)
+            if value is None:
+                value = uniform(zero(self._types[name]))
+                if layout.lanes is Lanes.LINEAR:
+                    value = Value(Layout(Lanes.LINEAR, layout.stride), value.parts)
+            self._write(name, value)
+        if any(
+            isinstance(stmt, Return | Continue) and id(stmt) in self._shapes.masked for stmt in walk_statements(body)
+        ):
+            self._root = self._new_mask(self._mask)
+
+    def emit(self, body: Body) -> None:
+        """The statements."""
+        self._statements(body, self._scope.leave)
+
+    def local(self, name: str) -> Value:
+        """What a local holds now."""
+        layout = self._layout(name)
+        llvm = self._slot_type(name)
+        return Value(layout, tuple(self._code.value(f"load {llvm}, ptr {slot}") for slot in self._slots[name]))
+
+    def _layout(self, name: str) -> Layout:
+        return self._shapes.locals.get(name, UNIFORM)
+
+    def _slot_type(self, name: str) -> str:
+        llvm = register_type(self._types[name])
+        return wide(llvm, self._lanes.width) if self._layout(name).lanes is Lanes.VECTOR else llvm
+
+    def _allocate(self, name: str) -> list[str]:
+        llvm = self._slot_type(name)
+        return [self._code.allocate(llvm) for _ in self._lanes.rows_of(self._layout(name))]
+
+    def _write(self, name: str, value: Value, mask: Value | None = None) -> None:
+        """Sets a local, where the mask is on."""
+        layout, dtype = self._layout(name), self._types[name]
+        if layout.lanes is Lanes.VECTOR:
+            value = self._lanes.vectors(value, dtype)
+        llvm = self._slot_type(name)
+        for row, slot in enumerate(self._slots[name]):
+            part = value.part(row)
+            if mask is not None:
+                before = self._code.value(f"load {llvm}, ptr {slot}")
+                part = self._lanes.vector.select(mask.part(row), llvm, part, before)
+            self._code.do(f"store {llvm} {part}, ptr {slot}")
+
+    # --- masks --------------------------------------------------------------------------------------------------------
+
+    def _new_mask(self, value: Value | None) -> list[str]:
+        llvm = f"<{self._lanes.width} x i1>"
+        slots = [self._code.allocate(llvm) for _ in range(self._lanes.rows)]
+        self._keep(slots, value)
+        return slots
+
+    def _keep(self, slots: list[str], value: Value | None) -> None:
+        for row, slot in enumerate(slots):
+            part = splat("i1", "true", self._lanes.width) if value is None else value.part(row)
+            self._code.do(f"store <{self._lanes.width} x i1> {part}, ptr {slot}")
+
+    def _kept(self, slots: list[str]) -> Value:
+        llvm = f"<{self._lanes.width} x i1>"
+        parts = tuple(self._code.value(f"load {llvm}, ptr {slot}") for slot in slots)
+        return Value(Layout(Lanes.VECTOR, 0, True), parts)
+
+    def _drop(self, slots: list[str]) -> None:
+        """Takes the lanes that are on out of a kept mask."""
+        if slots:
+            self._keep(slots, self._lanes.without(self._kept(slots), self._mask))
+
+    def _alive(self) -> Value | None:
+        """The lanes that have not left the trip of the innermost loop, or the thread."""
+        slots = self._loops[-1].trip if self._loops and self._loops[-1].trip else self._root
+        return self._kept(slots) if slots else None
+
+    # --- statements ---------------------------------------------------------------------------------------------------
+
+    def _statements(self, body: Body, skip: str | None = None) -> None:
+        """The statements, one after the other. `skip`: where to go once no lane is on; by default, behind them."""
+        own_skip = ""
+        for number, stmt in enumerate(body):
+            if isinstance(stmt, Break | Continue | Return) and id(stmt) in self._shapes.masked:
+                self._leave(stmt)
+                break
+            self._statement(stmt)
+            if self._code.is_closed:
+                break
+            if not self._left:
+                continue
+            self._mask = self._lanes.both(self._mask, self._alive())
+            if number + 1 < len(body) and self._mask is not None and not self._is_cheap(body[number + 1 :]):
+                if skip is None and not own_skip:
+                    own_skip = self._code.label("off")
+                following = self._code.label("some")
+                self._code.branch_if(self._lanes.any_of(self._mask), following, skip or own_skip)
+                self._code.place(following)
+                if skip is not None:  # The mask is what the loop, or the thread, has left, and no list around uses it.
+                    self._left = False
+        if own_skip:
+            self._code.place(own_skip)
+
+    def _statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Assign():
+                value = self.value(stmt.value)
+                self._assign(stmt, stmt.name, value)
+            case Store():
+                self._store(stmt)
+            case If():
+                self._if(stmt)
+            case For():
+                self._for(stmt)
+            case Loop():
+                self._loop(stmt)
+            case Break():
+                self._code.branch(self._loops[-1].end)
+            case Continue() if self._loops:
+                self._code.branch(self._loops[-1].next)
+            case Return() | Continue():  # Outside the body's own loops, a `continue` ends the thread's run.
+                self._code.branch(self._scope.leave)
+            case Alloc() | Breakpoint():
+                pass  # Who gives the scope allocates; only interpreted launches stop.
+            case Atomic():
+                self._atomic(stmt)
+            case Subgroup():
+                self._subgroup(stmt)
+            case Assert():
+                self._assert(stmt)
+            case Print():
+                self._print(stmt)
+            case Call() | Barrier():
+                raise AssertionError(f"{type(stmt).__name__} was not refused")
+            case _:
+                assert_never(stmt)
+
+    def _assign(self, stmt: Stmt, name: str, value: Value) -> None:
+        blends = id(stmt) not in self._shapes.plain and self._layout(name).lanes is Lanes.VECTOR
+        self._write(name, value, self._mask if blends else None)
+
+    def _leave(self, stmt: Break | Continue | Return) -> None:
+        """Takes the lanes that are on out of the loop's trip, the loop, or the thread."""
+        self._left = True
+        loop = self._loops[-1] if self._loops else None
+        if isinstance(stmt, Return) or loop is None:
+            for outer in self._loops:
+                self._drop(outer.live)
+                if outer.trip is not outer.live:
+                    self._drop(outer.trip)
+            self._drop(self._root)
+            return
+        self._drop(loop.trip)
+        if isinstance(stmt, Break) and loop.trip is not loop.live:
+            self._drop(loop.live)
+
+    # --- branches -----------------------------------------------------------------------------------------------------
+
+    def _if(self, stmt: If) -> None:
+        condition = self.value(stmt.condition)
+        if condition.layout.is_uniform:
+            self._uniform_if(stmt, condition.parts[0])
+            return
+        outer = self._mask
+        taken = self._lanes.vectors(condition, bool_)
+        self._branch(self._lanes.both(outer, taken), stmt.then)
+        if stmt.otherwise:
+            self._branch(self._lanes.both(outer, self._lanes.complement(taken)), stmt.otherwise)
+        self._mask = outer
+
+    def _branch(self, mask: Value | None, body: Body) -> None:
+        if not body:
+            return
+        assert mask is not None
+        self._mask = mask
+        left, self._left = self._left, False
+        if self._is_cheap(body):
+            self._statements(body)
+        else:
+            inside, done = self._code.label("lanes"), self._code.label("lanes.end")
+            self._code.branch_if(self._lanes.any_of(mask), inside, done)
+            self._code.place(inside)
+            self._statements(body)
+            self._code.place(done)
+        self._left = self._left or left
+
+    def _uniform_if(self, stmt: If, condition: str) -> None:
+        code, outer = self._code, self._mask
+        then, otherwise, end = code.label("then"), code.label("else"), code.label("end")
+        code.branch_if(condition, then, otherwise)
+        left = self._left
+        is_end_reached = False
+        for label, body in ((then, stmt.then), (otherwise, stmt.otherwise)):
+            code.place(label)
+            self._mask = outer
+            self._left = False
+            self._statements(body)
+            left = left or self._left
+            if not code.is_closed:
+                code.branch(end)
+                is_end_reached = True
+        self._mask, self._left = outer, left
+        if is_end_reached:
+            code.place(end)
+
+    def _is_cheap(self, body: Body) -> bool:
+        """Whether a body may as well run when no lane takes it: it is short, and reads nothing without a mask."""
+        size = 0
+        for stmt in body:
+            if isinstance(stmt, Break | Continue | Return):
+                continue
+            if not isinstance(stmt, Assign | Store):
+                return False
+            for node in (part for expr in expressions_of(stmt) for part in walk_expressions(expr)):
+                size += 1
+                if size > _CHEAP or isinstance(node, Math) or _divides(node):
+                    return False
+                if isinstance(node, Load) and self._shapes.layout(node).lanes is Lanes.UNIFORM:
+                    return False
+            if isinstance(stmt, Store) and all(
+                self._shapes.layout(index).lanes is Lanes.UNIFORM for index in stmt.place.indices
+            ):
+                return False
+        return True
+
+    # --- loops --------------------------------------------------------------------------------------------------------
+
+    def _for(self, stmt: For) -> None:
+        start, stop, step = (self.value(bound) for bound in (stmt.start, stmt.stop, stmt.step))
+        if all(bound.layout.is_uniform for bound in (start, stop, step)):
+            self._counted(stmt, start.parts[0], stop.parts[0], step.parts[0])
+        else:
+            self._uneven(stmt, start, stop, step)
+
+    def _counted(self, stmt: For, start: str, stop: str, step: str) -> None:
+        """All lanes that are on run the same number of trips, but for those that leave."""
+        code = self._code
+        counter = code.allocate("i64")
+        head, body, loop = self._open(stmt)
+        is_unit = step == "1"
+        trips = stop if is_unit else num_trips(self._lanes.scalar, start, stop, step)
+        code.do(f"store i64 {start if is_unit else '0'}, ptr {counter}")
+        outer, left = self._enter(stmt, loop)
+        code.place(head)
+        current = code.value(f"load i64, ptr {counter}")
+        code.branch_if(code.value(f"icmp {'slt' if is_unit else 'ult'} i64 {current}, {trips}"), body, loop.end)
+        code.place(body)
+        self._begin_trip(loop)
+        value = current
+        if not is_unit:
+            value = code.value(f"add i64 {start}, {code.value(f'mul i64 {current}, {step}')}")
+        self._assign(stmt, stmt.variable, uniform(value))
+        self._statements(stmt.body, self._skip(loop))
+        self._end_trip(loop, "")
+        no_wrap = "nsw" if is_unit else "nuw"
+        code.do(f"store i64 {code.value(f'add {no_wrap} i64 {current}, 1')}, ptr {counter}")
+        code.branch(head)
+        self._exit(loop, outer, left)
+
+    def _uneven(self, stmt: For, start: Value, stop: Value, step: Value) -> None:
+        """Lanes run different numbers of trips: each is on until its own is reached."""
+        code, lanes = self._code, self._lanes
+        layout = Layout(Lanes.VECTOR, 0, True)
+
+        def trips_of(arithmetic: Arithmetic, first: str, last: str, by: str) -> str:
+            return num_trips(arithmetic, first, last, by)
+
+        trips = lanes.operate(layout, trips_of, (start, i64), (stop, i64), (step, i64))
+        counter = code.allocate("i64")
+        head, body, loop = self._open(stmt)
+        code.do(f"store i64 0, ptr {counter}")
+        outer, left = self._enter(stmt, loop)
+        code.place(head)
+        current = code.value(f"load i64, ptr {counter}")
+
+        def goes_on(arithmetic: Arithmetic, at: str, end: str) -> str:
+            return arithmetic.compare(CompareOp.LT, u64, at, end)
+
+        more = lanes.operate(layout, goes_on, (uniform(current), i64), (trips, i64))
+        live = lanes.both(self._kept(loop.live), more)
+        assert live is not None
+        self._keep(loop.live, live)
+        code.branch_if(lanes.any_of(live), body, loop.end)
+        code.place(body)
+        self._begin_trip(loop)
+
+        def reached(arithmetic: Arithmetic, first: str, by: str, trip: str) -> str:
+            distance = arithmetic.binary(BinaryOp.MUL, i64, trip, by)
+            return arithmetic.binary(BinaryOp.ADD, i64, first, distance)
+
+        value = lanes.operate(layout, reached, (start, i64), (step, i64), (uniform(current), i64))
+        self._assign(stmt, stmt.variable, value)
+        self._statements(stmt.body, self._skip(loop))
+        self._end_trip(loop, "")
+        code.do(f"store i64 {code.value(f'add nuw i64 {current}, 1')}, ptr {counter}")
+        code.branch(head)
+        self._exit(loop, outer, left)
+
+    def _loop(self, stmt: Loop) -> None:
+        head, body, loop = self._open(stmt)
+        outer, left = self._enter(stmt, loop)
+        self._code.place(head)
+        self._code.place(body)
+        self._begin_trip(loop)
+        self._statements(stmt.body, self._skip(loop))
+        self._end_trip(loop, head)
+        self._exit(loop, outer, left)
+
+    def _open(self, stmt: For | Loop) -> tuple[str, str, _Loop]:
+        head, body, following, end = (self._code.label(hint) for hint in ("loop", "trip", "trip.end", "loop.end"))
+        return head, body, _Loop(following, end, [], [])
+
+    def _enter(self, stmt: For | Loop, loop: _Loop) -> tuple[Value | None, bool]:
+        """Starts keeping account of the lanes in the loop; gives the mask outside, and whether lanes had left."""
+        outer = self._mask
+        if id(stmt) in self._shapes.divergent:
+            loop.live = self._new_mask(outer)
+            rejoins = any(isinstance(part, Continue) for part in _own(stmt.body))
+            loop.trip = self._new_mask(outer) if rejoins else loop.live
+        left, self._left = self._left, False
+        self._loops.append(loop)
+        return outer, left
+
+    def _begin_trip(self, loop: _Loop) -> None:
+        if loop.live:
+            self._mask = self._kept(loop.live)
+            if loop.trip is not loop.live:
+                self._keep(loop.trip, self._mask)
+        self._left = False
+
+    def _skip(self, loop: _Loop) -> str:
+        """Where a trip goes on once no lane is on."""
+        return loop.end if loop.trip is loop.live else loop.next
+
+    def _end_trip(self, loop: _Loop, head: str) -> None:
+        """Goes on with the next trip, at `head` if it is given, while a lane is left."""
+        code = self._code
+        has_left = self._left or loop.trip is not loop.live
+        code.place(loop.next)
+        if loop.live and has_left:
+            following = head or code.label("again")
+            code.branch_if(self._lanes.any_of(self._kept(loop.live)), following, loop.end)
+            if not head:
+                code.place(following)
+        elif head:
+            code.branch(head)
+
+    def _exit(self, loop: _Loop, outer: Value | None, left: bool) -> None:
+        self._code.place(loop.end)
+        self._loops.pop()
+        self._mask = outer
+        self._left = left or (bool(loop.live) and bool(self._root))
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def _store(self, stmt: Store) -> None:
+        # Python evaluates the value before the target's indices; none has side effects, so neither order shows.
+        element, pointer, offset = self._place(stmt.place.root, tuple(self.value(i) for i in stmt.place.indices))
+        self._memory.store(element, pointer, offset, self.value(stmt.value), self._mask)
+
+    def _atomic(self, stmt: Atomic) -> None:
+        """One lane after the other, from the first that is on."""
+        element, pointer, offset = self._place(stmt.place.root, tuple(self.value(i) for i in stmt.place.indices))
+        operands = [self._lanes.vectors(self.value(operand), element) for operand in stmt.operands]
+        emit = emit_plain_atomic if stmt.place.root.kind is RootKind.SHARED else emit_atomic
+        code, width, llvm = self._code, self._lanes.width, register_type(element)
+        vector, bits = wide(llvm, width), f"i{width}"
+        lowest = self._unit.declare(bits, f"llvm.cttz.{bits}", bits, "i1")
+        results = []
+        for row in range(self._lanes.rows):
+            addresses = self._memory.addresses(element, pointer, offset, row)
+            left, old = code.allocate(bits), code.allocate(vector)
+            code.do(
+                f"store {bits} {'-1' if self._mask is None else self._lanes.bits(self._mask.part(row))}, ptr {left}"
+            )
+            code.do(f"store {vector} zeroinitializer, ptr {old}")
+            head, inside, done = code.label("lanes"), code.label("lane"), code.label("lanes.end")
+            code.place(head)
+            rest = code.value(f"load {bits}, ptr {left}")
+            code.branch_if(code.value(f"icmp ne {bits} {rest}, 0"), inside, done)
+            code.place(inside)
+            lane = code.value(f"call {bits} {lowest}({bits} {rest}, i1 true)")
+            address = code.value(f"extractelement <{width} x ptr> {addresses}, {bits} {lane}")
+            values = tuple(code.value(f"extractelement {vector} {o.part(row)}, {bits} {lane}") for o in operands)
+            result = emit(code, self._lanes.scalar, stmt.op, element, address, values)
+            before = code.value(f"load {vector}, ptr {old}")
+            kept = code.value(f"insertelement {vector} {before}, {llvm} {result}, {bits} {lane}")
+            code.do(f"store {vector} {kept}, ptr {old}")
+            without = code.value(f"and {bits} {rest}, {code.value(f'sub {bits} {rest}, 1')}")
+            code.do(f"store {bits} {without}, ptr {left}")
+            code.branch(head)
+            code.place(done)
+            results.append(code.value(f"load {vector}, ptr {old}"))
+        if stmt.result is not None:
+            self._assign(stmt, stmt.result, Value(Layout(Lanes.VECTOR, 0, True), tuple(results)))
+
+    def _assert(self, stmt: Assert) -> None:
+        """Where a lane that is on fails, the last one of its row reports."""
+        code, lanes = self._code, self._lanes
+        holds = lanes.vectors(self.value(stmt.condition), bool_)
+        failing = lanes.both(self._mask, lanes.complement(holds))
+        assert failing is not None
+        for row in lanes.rows_of(failing.layout):
+            fails, done = code.label("fails"), code.label("holds")
+            code.branch_if(lanes.any_lane(failing.part(row)), fails, done)
+            code.place(fails)
+            lane = self._memory.last_lane(failing.part(row))
+            values = tuple(self._reported(value, row, lane) for value in stmt.values)
+            emit_violation(self._unit, code, self._scope.diagnostics, stmt.site, self._global_id(row, lane), values)
+            code.place(done)
+
+    def _print(self, stmt: Print) -> None:
+        """One lane that is on after the other."""
+        code = self._code
+        for row in range(self._lanes.rows):
+            for lane in range(self._lanes.width):
+                done = code.label("printed")
+                if self._mask is not None:
+                    prints = code.label("print")
+                    mask = f"<{self._lanes.width} x i1> {self._mask.part(row)}"
+                    code.branch_if(code.value(f"extractelement {mask}, i64 {lane}"), prints, done)
+                    code.place(prints)
+                values = tuple(self._reported(value, row, str(lane)) for value in stmt.values)
+                place = self._global_id(row, str(lane))
+                emit_print(self._unit, code, self._scope.diagnostics, stmt.site, place, values)
+                code.place(done)
+
+    def _reported(self, expr: Expr, row: int, lane: str) -> str:
+        """One lane's value as a record keeps it."""
+        dtype = scalar(expr.type)
+        return cell(self._code, dtype, self._element(self.value(expr), dtype, row, lane))
+
+    def _global_id(self, row: int, lane: str) -> tuple[str, ...]:
+        indices = self._scope.indices
+        axes = sorted(axis for kind, axis in indices if kind is IndexKind.GLOBAL_ID)
+        return tuple(self._element(indices[IndexKind.GLOBAL_ID, axis], i64, row, lane) for axis in axes)
+
+    def _element(self, value: Value, dtype: DType, row: int, lane: str) -> str:
+        if value.layout.lanes is Lanes.UNIFORM:
+            return value.part(row)
+        vector = wide(register_type(dtype), self._lanes.width)
+        return self._code.value(f"extractelement {vector} {self._lanes.vectors(value, dtype).part(row)}, i64 {lane}")
+
+    def _subgroup(self, stmt: Subgroup) -> None:
+        values = tuple(self.value(operand) for operand in stmt.operands)
+        emitter = SubgroupEmitter(self._unit, self._code, self._lanes, self._memory)
+        on = None if self._mask is None else self._mask.part(0)
+        dtype, lane_type = scalar(stmt.operands[0].type), scalar(stmt.operands[-1].type)
+        self._assign(stmt, stmt.result, emitter.emit(stmt.op, dtype, values, lane_type, on))
+
+    def _place(self, root: Root, indices: tuple[Value, ...]) -> tuple[DType, str, Offset]:
+        if root.kind is RootKind.PRIVATE:
+            private = self._scope.private[root.name]
+            array = private.array
+            return scalar(array.element), array.pointer, self._memory.private_offset(private, indices)
+        array = self._scope.arrays[root.name]
+        return scalar(array.element), array.pointer, self._memory.offset(array, indices)
+
+    # --- expressions --------------------------------------------------------------------------------------------------
+
+    def value(self, expr: Expr) -> Value:
+        """An expression of all threads."""
+        return fold_expression(expr, self._combined)
+
+    def _combined(self, expr: Expr, values: tuple[Value, ...]) -> Value:
+        match expr:
+            case Const():
+                return uniform(literal(expr.value, expr.type))
+            case Local():
+                return self.local(expr.name)
+            case Param():
+                return uniform(self._scope.scalars[expr.name])
+            case ThreadIndex():
+                return self._scope.indices[expr.kind, expr.axis]
+            case Shape():
+                return uniform(self._scope.arrays[expr.param].shape[expr.axis])
+            case Load():
+                return self._load(expr, values)
+            case Unary(op=UnaryOp.UNIFORM):
+                return self._first_lane(values[0], scalar(expr.type))
+            case VecMake() | VecGet() | StructMake() | Field():
+                raise AssertionError(f"{type(expr).__name__} was not refused")
+            case Unary() | Binary() | Compare() | Fma() | Select() | Cast() | Bitcast() | Math():
+                layout = combined(expr, tuple(value.layout for value in values))
+                typed = zip(values, _operand_types(expr), strict=True)
+                return self._lanes.operate(layout, self._operation(expr), *typed)
+            case _:
+                assert_never(expr)
+
+    def _operation(self, expr: Unary | Binary | Compare | Fma | Select | Cast | Bitcast | Math) -> Callable[..., str]:
+        dtype = scalar(expr.type)
+
+        def operation(arithmetic: Arithmetic, *operands: str) -> str:
+            match expr:
+                case Unary():
+                    return arithmetic.unary(expr.op, dtype, *operands)
+                case Binary():
+                    return arithmetic.binary(expr.op, dtype, *operands)
+                case Compare():
+                    return arithmetic.compare(expr.op, scalar(expr.left.type), *operands)
+                case Fma():
+                    return arithmetic.fma(dtype, *operands)
+                case Select():
+                    return arithmetic.select(operands[0], arithmetic.type(dtype), *operands[1:])
+                case Cast():
+                    return arithmetic.cast(scalar(expr.operand.type), dtype, *operands)
+                case Bitcast():
+                    return arithmetic.bitcast(scalar(expr.operand.type), dtype, *operands)
+                case Math():
+                    operand = scalar(expr.operands[0].type)
+                    result = emit_math(self._unit, self._code, arithmetic, expr.function, operand, operands)
+                    if expr.type is operand or expr.type.is_bool:
+                        return result
+                    return arithmetic.cast(operand, expr.type, result)
+                case _:
+                    assert_never(expr)
+
+        return operation
+
+    def _load(self, expr: Load, indices: tuple[Value, ...]) -> Value:
+        root = expr.place.root
+        element, pointer, offset = self._place(root, indices)
+        loaded = self._memory.load(element, pointer, offset, self._mask)
+        if root in self._shapes.axes.atomics:
+            vectors = self._lanes.vectors(loaded, element)
+            return Value(Layout(Lanes.VECTOR, 0, True), tuple(vectors.part(row) for row in range(self._lanes.rows)))
+        return loaded
+
+    def _first_lane(self, value: Value, dtype: DType) -> Value:
+        """What the first lane has, which promises to be what all have."""
+        if value.layout.is_uniform:
+            return value
+        if self._mask is None:
+            part = self._lanes.vectors(value, dtype).part(0)
+            llvm = wide(register_type(dtype), self._lanes.width)
+            return uniform(self._code.value(f"extractelement {llvm} {part}, i64 0"))
+        vectors, mask = self._lanes.vectors(value, dtype), self._mask
+        llvm = wide(register_type(dtype), self._lanes.width)
+        found = ""
+        for row in range(self._lanes.rows):
+            on = mask.part(row)
+            lane = self._memory.last_lane(on)
+            bounded = self._code.value(f"and i64 {lane}, {self._lanes.width - 1}")
+            here = self._code.value(f"extractelement {llvm} {vectors.part(row)}, i64 {bounded}")
+            if found:
+                is_on = self._lanes.any_lane(on)
+                here = self._lanes.scalar.select(is_on, register_type(dtype), here, found)
+            found = here
+        return uniform(found)
+
+
+def _operand_types(expr: Expr) -> tuple[DType, ...]:
+    match expr:
+        case Binary() | Compare():
+            return (scalar(expr.left.type), scalar(expr.right.type))
+        case Unary() | Cast() | Bitcast():
+            return (scalar(expr.operand.type),)
+        case Fma():
+            return (scalar(expr.type),) * 3
+        case Select():
+            return (bool_, scalar(expr.type), scalar(expr.type))
+        case Math():
+            return tuple(scalar(operand.type) for operand in expr.operands)
+        case _:
+            raise TypeError(f"{type(expr).__name__} has no operands")
+
+
+def _divides(node: Expr) -> bool:
+    return (
+        isinstance(node, Binary)
+        and node.op in (BinaryOp.FLOORDIV, BinaryOp.MOD, BinaryOp.POW)
+        and not isinstance(node.right, Const)
+    )
+
+
+def _own(body: Body) -> list[Stmt]:
+    """The statements of a loop's body that are not inside an inner loop."""
+    found: list[Stmt] = []
+    for stmt in body:
+        found.append(stmt)
+        if isinstance(stmt, If):
+            found += _own(stmt.then)
+            found += _own(stmt.otherwise)
+    return found

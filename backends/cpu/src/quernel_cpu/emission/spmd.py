@@ -1,0 +1,373 @@
+"""Threads as lanes: the last axis in steps of several vectors, the axis before it in steps of several rows.
+
+A segment's threads run together, a step at a time, every statement for all of them before the next one. Rows that do
+not fill a step run one at a time. The last step along the lanes has a mask, for the lanes beyond the edge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from quernel.dtypes import DType, f32, i64
+from quernel.ir.analysis import assigned_names, read_names
+from quernel.ir.nodes import Alloc, Atomic, BinaryOp, IndexKind, Root, Space
+from quernel.ir.walk import Body, walk_statements
+from quernel_cpu.emission.arithmetic import Arithmetic
+from quernel_cpu.emission.bodies import own_array
+from quernel_cpu.emission.cells import Cells
+from quernel_cpu.emission.coarsening import Step, uses_subgroups
+from quernel_cpu.emission.lane_bodies import LaneBody, LaneScope
+from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
+from quernel_cpu.emission.lane_values import LaneArithmetic, Value, index_sum, uniform
+from quernel_cpu.emission.loops import count_up
+from quernel_cpu.emission.segments import Segment, block_indices, thread_number
+from quernel_cpu.emission.shapes import UNIFORM, VECTOR, Axes, Lanes, Layout, analyse_shapes
+from quernel_cpu.emission.text import Code, Unit
+from quernel_cpu.emission.values import is_narrow, memory_type, register_type, scalar, wide
+
+__all__ = ["SpmdSegments"]
+
+Index = tuple[IndexKind, int]
+
+
+class SpmdSegments:
+    """Writes the code that runs a segment's threads as lanes."""
+
+    def __init__(self, unit: Unit, code: Code, step: Step, *, fast_math: bool, masks_always: bool) -> None:
+        """`masks_always`: every step has a mask, instead of the last one of a row in a copy of the code."""
+        self._unit = unit
+        self._code = code
+        self._step = step
+        self._fast_math = fast_math
+        self._masks_always = masks_always
+
+    # --- points -------------------------------------------------------------------------------------------------------
+
+    def emit_points(self, segment: Segment, first: str, end: str) -> None:
+        """Rows of points: several together where whole ones follow each other, else what there is of one."""
+        if segment.kernel.ndim == 1:
+            self._points(segment, (), first, end, rows=1)
+        else:
+            self._rows_of_points(segment, first, end)
+
+    def _rows_of_points(self, segment: Segment, first: str, end: str) -> None:
+        code, launch, ndim = self._code, segment.launch, segment.kernel.ndim
+        width, rows = launch.extent[-1], self._step.rows
+        row = code.value(f"udiv i64 {first}, {width}")
+        column = code.value(f"sub i64 {first}, {code.value(f'mul i64 {row}, {width}')}")
+        outer = [row]
+        if ndim == 3:
+            plane = code.value(f"udiv i64 {row}, {launch.extent[1]}")
+            outer = [plane, code.value(f"sub i64 {row}, {code.value(f'mul i64 {plane}, {launch.extent[1]}')}")]
+        slots = [code.allocate("i64") for _ in outer]
+        position_slot, column_slot = code.allocate("i64"), code.allocate("i64")
+        for slot, value in zip([*slots, position_slot, column_slot], [*outer, first, column], strict=True):
+            code.do(f"store i64 {value}, ptr {slot}")
+        head, body, done = code.label("row"), code.label("row.body"), code.label("row.end")
+        code.place(head)
+        position = code.value(f"load i64, ptr {position_slot}")
+        code.branch_if(code.value(f"icmp slt i64 {position}, {end}"), body, done)
+        code.place(body)
+        column = code.value(f"load i64, ptr {column_slot}")
+        ids = tuple(code.value(f"load i64, ptr {slot}") for slot in slots)
+        left = code.value(f"sub i64 {end}, {position}")
+
+        def finish(count: str, num_rows: int) -> None:
+            code.do(f"store i64 {code.value(f'add i64 {position}, {count}')}, ptr {position_slot}")
+            code.do(f"store i64 0, ptr {column_slot}")
+            self._next_row(segment, slots, ids, num_rows)
+            code.branch(head)
+
+        if rows > 1:
+            whole = code.value(f"mul i64 {width}, {rows}")
+            fits = code.value(f"icmp sge i64 {left}, {whole}")
+            fits = code.value(f"and i1 {fits}, {code.value(f'icmp eq i64 {column}, 0')}")
+            if ndim == 3:
+                last = code.value(f"add i64 {ids[-1]}, {rows}")
+                fits = code.value(f"and i1 {fits}, {code.value(f'icmp sle i64 {last}, {launch.extent[1]}')}")
+            together, single = code.label("rows"), code.label("single")
+            code.branch_if(fits, together, single)
+            code.place(together)
+            self._points(segment, ids, "0", width, rows=rows)
+            finish(whole, rows)
+            code.place(single)
+        to_edge = code.value(f"sub i64 {width}, {column}")
+        smaller = self._unit.declare("i64", "llvm.smin.i64", "i64", "i64")
+        count = code.value(f"call i64 {smaller}(i64 {left}, i64 {to_edge})")
+        self._points(segment, ids, column, code.value(f"add i64 {column}, {count}"), rows=1)
+        finish(count, 1)
+        code.place(done)
+
+    def _next_row(self, segment: Segment, slots: list[str], ids: tuple[str, ...], num_rows: int) -> None:
+        code = self._code
+        following = code.value(f"add i64 {ids[-1]}, {num_rows}")
+        if len(ids) == 2:
+            is_plane_done = code.value(f"icmp eq i64 {following}, {segment.launch.extent[1]}")
+            following = code.value(f"select i1 {is_plane_done}, i64 0, i64 {following}")
+            carry = code.value(f"zext i1 {is_plane_done} to i64")
+            code.do(f"store i64 {code.value(f'add i64 {ids[0]}, {carry}')}, ptr {slots[0]}")
+        code.do(f"store i64 {following}, ptr {slots[-1]}")
+
+    def _points(self, segment: Segment, outer: tuple[str, ...], first: str, end: str, *, rows: int) -> None:
+        """Points `first` to `end` of one row, or of several."""
+        ndim, launch = segment.kernel.ndim, segment.launch
+        axes = _axes(segment.body, (IndexKind.GLOBAL_ID,), ndim - 1, ndim - 2, rows)
+        lanes = self.lanes(rows)
+
+        def step(column: str, mask: Value | None) -> None:
+            indices: dict[Index, Value] = {}
+            for axis, point in enumerate((*outer, column)):
+                base = self._code.value(f"add i64 {launch.start[axis]}, {point}")
+                indices[IndexKind.GLOBAL_ID, axis] = self._index(axes, (IndexKind.GLOBAL_ID, axis), base, rows)
+                indices[IndexKind.GLOBAL_DIM, axis] = uniform(launch.extent[axis])
+            self._run(segment, axes, lanes, indices, mask, {}, uniform("0"))
+
+        self._steps(lanes, first, end, step)
+
+    # --- blocks -------------------------------------------------------------------------------------------------------
+
+    def emit_block(self, segment: Segment, block_id: tuple[str, ...]) -> None:
+        """The threads of one block: steps of rows along one axis, of vectors along the last."""
+        code, block = self._code, segment.kernel.block
+        fixed = block_indices(code, segment, block_id)
+        starts = {
+            name: uniform(segment.cells.block_values(code, name)[0])
+            for name in segment.loads
+            if name in segment.cells.uniform
+        }
+        looped = [axis for axis, size in enumerate(block) if size > 1]
+        lane_axis = looped.pop() if looped else len(block) - 1
+        row_axis = looped.pop() if looped else -1
+        if uses_subgroups(segment.kernel.body) and row_axis >= 0 and block[lane_axis] % self._step.width:
+            self._consecutive(segment, fixed, starts)
+            return
+
+        def steps_at(own: Mapping[int, str], rows: int) -> None:
+            axes = _axes(segment.body, (IndexKind.GLOBAL_ID, IndexKind.LOCAL_ID), lane_axis, row_axis, rows)
+            lanes = self.lanes(rows)
+
+            def step(column: str, mask: Value | None) -> None:
+                first = dict(fixed)
+                for axis, operand in {**own, lane_axis: column}.items():
+                    first[IndexKind.LOCAL_ID, axis] = operand
+                    origin = fixed[IndexKind.GLOBAL_ID, axis]
+                    first[IndexKind.GLOBAL_ID, axis] = code.value(f"add i64 {origin}, {operand}")
+                indices = {index: self._index(axes, index, base, rows) for index, base in first.items()}
+                number = thread_number(code, block, first)
+                indices |= self._subgroup_indices(number)
+                threads = uniform(number)
+                if rows > 1:
+                    threads = Value(Layout(rows=True), self._rows(number, rows, block[lane_axis]))
+                self._run(segment, axes, lanes, indices, mask, starts, threads)
+
+            self._steps(lanes, "0", str(block[lane_axis]), step)
+
+        def loop(outer: list[int], own: Mapping[int, str]) -> None:
+            if outer:
+                axis = outer[0]
+                count_up(code, "0", str(block[axis]), lambda index: loop(outer[1:], {**own, axis: index}))
+                return
+            if row_axis < 0:
+                steps_at(own, 1)
+                return
+            rows = min(self._step.rows, block[row_axis])
+            whole = block[row_axis] // rows * rows
+            count_up(code, "0", str(whole), lambda row: steps_at({**own, row_axis: row}, rows), step=rows)
+            if whole < block[row_axis]:
+                count_up(code, str(whole), str(block[row_axis]), lambda row: steps_at({**own, row_axis: row}, 1))
+
+        loop(looped, {})
+
+    def _consecutive(self, segment: Segment, fixed: Mapping[Index, str], starts: Mapping[str, Value]) -> None:
+        """Threads of a block in array order whatever their row, where subgroups go on from one row to the next."""
+        block, lanes = segment.kernel.block, self.lanes(1)
+        own = frozenset(
+            (kind, axis)
+            for kind in (IndexKind.GLOBAL_ID, IndexKind.LOCAL_ID)
+            for axis, size in enumerate(block)
+            if size > 1
+        )
+        axes = Axes(lanes=_LANE, vectors=own, atomics=_changed_by_atomics(segment.body))
+
+        def step(number: str, mask: Value | None) -> None:
+            indices = {index: uniform(operand) for index, operand in fixed.items()} | self._subgroup_indices(number)
+            rest = lanes.vectors(Value(Layout(Lanes.LINEAR, 1), (number,)), i64)
+            for axis in reversed(range(len(block))):
+                if block[axis] == 1:
+                    continue
+                size = uniform(str(block[axis]))
+                local = lanes.operate(VECTOR, _remainder, (rest, i64), (size, i64))
+                rest = lanes.operate(VECTOR, _quotient, (rest, i64), (size, i64))
+                origin = indices[IndexKind.GLOBAL_ID, axis]
+                indices[IndexKind.LOCAL_ID, axis] = local
+                indices[IndexKind.GLOBAL_ID, axis] = lanes.operate(VECTOR, index_sum, (local, i64), (origin, i64))
+            self._run(segment, axes, lanes, indices, mask, starts, uniform(number))
+
+        self._steps(lanes, "0", str(math.prod(block)), step)
+
+    def _subgroup_indices(self, number: str) -> dict[Index, Value]:
+        """The indices within subgroups, where the threads from `number` on are one."""
+        width = self._step.width
+        return {
+            (IndexKind.SUBGROUP_LANE, 0): Value(Layout(Lanes.LINEAR, 1), ("0",)),
+            (IndexKind.SUBGROUP_ID, 0): uniform(self._code.value(f"udiv i64 {number}, {width}")),
+            (IndexKind.SUBGROUP_SIZE, 0): uniform(str(width)),
+        }
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def lanes(self, rows: int) -> LaneArithmetic:
+        """Operators on the values of so many rows."""
+        return LaneArithmetic(self._unit, self._code, self._step.width, rows, fast_math=self._fast_math)
+
+    def _index(self, axes: Axes, index: Index, base: str, rows: int) -> Value:
+        layout = axes.index(*index)
+        return Value(layout, self._rows(base, rows, 1) if layout.rows else (base,))
+
+    def _rows(self, base: str, rows: int, distance: int) -> tuple[str, ...]:
+        return tuple(self._code.value(f"add i64 {base}, {row * distance}") for row in range(rows))
+
+    def _steps(self, lanes: LaneArithmetic, first: str, end: str, step: Callable[[str, Value | None], None]) -> None:
+        """Steps along the lanes from `first` up to `end`."""
+        code, width = self._code, self._step.width
+        if end.isdigit() and first == "0":
+            if int(end) == width:
+                step("0", None)
+                return
+            if int(end) < width:
+                step("0", self._beyond(lanes, "0", end))
+                return
+            if int(end) % width == 0:
+                count_up(code, first, end, lambda column: step(column, None), step=width)
+                return
+        if self._masks_always:
+            count_up(code, first, end, lambda column: step(column, self._beyond(lanes, column, end)), step=width)
+            return
+        length = code.value(f"sub i64 {end}, {first}")
+        whole = code.value(f"and i64 {length}, {-width}") if not width & (width - 1) else ""
+        last = code.value(f"add i64 {first}, {whole}")
+        count_up(code, first, last, lambda column: step(column, None), step=width)
+        tail, done = code.label("tail"), code.label("tail.end")
+        code.branch_if(code.value(f"icmp slt i64 {last}, {end}"), tail, done)
+        code.place(tail)
+        step(last, self._beyond(lanes, last, end))
+        code.place(done)
+
+    def _beyond(self, lanes: LaneArithmetic, column: str, end: str) -> Value:
+        """The mask of the lanes before `end`."""
+        code, width = self._code, self._step.width
+        left = code.value(f"sub i64 {end}, {column}")
+        smaller = self._unit.declare("i64", "llvm.smin.i64", "i64", "i64")
+        bounded = code.value(f"call i64 {smaller}(i64 {left}, i64 {width})")
+        narrow = code.value(f"trunc i64 {bounded} to i32")
+        numbers = lanes.steps("i32", 1)
+        limit = lanes.broadcast(narrow, "i32")
+        mask = code.value(f"icmp ult <{width} x i32> {numbers}, {limit}")
+        return Value(Layout(Lanes.VECTOR), (mask,))
+
+    def _run(
+        self,
+        segment: Segment,
+        axes: Axes,
+        lanes: LaneArithmetic,
+        indices: Mapping[Index, Value],
+        mask: Value | None,
+        starts: Mapping[str, Value],
+        threads: Value,
+    ) -> None:
+        """One step: all statements, for the threads that run together.
+
+        `starts`: locals on which the block agrees. `threads`: the number of each row's first thread within the block.
+        """
+        code, cells = self._code, segment.cells
+        memory = LaneMemory(self._unit, code, lanes)
+        kept = _Kept(code, memory, cells, Offset(threads, 1, None), mask)
+        names = {*segment.loads, *segment.stores}
+        carried = {name: UNIFORM if name in cells.uniform else Layout(Lanes.VECTOR, 0, True) for name in names}
+        shapes = analyse_shapes(segment.body, axes, carried)
+        allocs = [stmt for stmt in segment.body if isinstance(stmt, Alloc) and stmt.space is Space.PRIVATE]
+        private = {alloc.name: self._private(alloc, lanes) for alloc in (*allocs, *segment.private)}
+        for alloc, first in cells.arrays:
+            private[alloc.name] = PrivateArray(own_array(alloc, first, "", cells.num_threads)[1], threads)
+        scope = LaneScope(
+            scalars={name: operands[0] for name, operands in segment.scalars.items()},
+            arrays=segment.arrays,
+            indices=indices,
+            private=private,
+            leave=code.label("thread.end"),
+            diagnostics=segment.diagnostics,
+        )
+        mentioned = {*assigned_names(segment.body), *read_names(segment.body), *names}
+        variables = tuple(variable for variable in segment.kernel.locals if variable.name in mentioned)
+        body = LaneBody(self._unit, code, scope, variables, shapes, lanes, mask)
+        taken = dict(starts) | {name: kept.load(name) for name in segment.loads if name in cells.carried}
+        body.start(segment.body, taken)
+        body.emit(segment.body)
+        code.place(scope.leave)
+        for name in segment.stores:
+            kept.store(name, body.local(name))
+
+    def _private(self, alloc: Alloc, lanes: LaneArithmetic) -> PrivateArray:
+        """A private array of the threads that run together, in the frame."""
+        group = lanes.width * lanes.rows
+        num_elements, array = own_array(alloc, "", "", group)
+        pointer = self._code.allocate(f"[{num_elements * group} x {memory_type(scalar(alloc.element))}]", 64)
+        own = Value(Layout(rows=True), tuple(str(row * lanes.width) for row in range(lanes.rows)))
+        return PrivateArray(attrs.evolve(array, pointer=pointer), own)
+
+
+@attrs.frozen
+class _Kept:
+    """What the threads that run together keep from segment to segment."""
+
+    code: Code
+    memory: LaneMemory
+    cells: Cells
+    place: Offset
+    mask: Value | None
+
+    def load(self, name: str) -> Value:
+        """What each thread keeps of a local."""
+        return self.memory.load(self._type(name), self.cells.carried[name][0], self.place, self.mask)
+
+    def store(self, name: str, value: Value) -> None:
+        """Keeps a local; of one on which the block agrees, any thread's value will do."""
+        if name not in self.cells.uniform:
+            self.memory.store(self._type(name), self.cells.carried[name][0], self.place, value, self.mask)
+            return
+        operand = value.parts[0]
+        if value.is_vector:
+            vector = wide(register_type(self._type(name)), self.memory.width)
+            operand = self.code.value(f"extractelement {vector} {operand}, i64 0")
+        self.cells.set_block_values(self.code, name, (operand,))
+
+    def _type(self, name: str) -> DType:
+        """The type that cells have; a narrow float is kept as the f32 that it computes in."""
+        dtype = scalar(self.cells.types[name])
+        return f32 if is_narrow(dtype) else dtype
+
+
+_LANE = frozenset({(IndexKind.SUBGROUP_LANE, 0)})
+
+
+def _axes(body: Body, kinds: tuple[IndexKind, ...], lane_axis: int, row_axis: int, rows: int) -> Axes:
+    return Axes(
+        lanes=frozenset((kind, lane_axis) for kind in kinds) | _LANE,
+        rows=frozenset((kind, row_axis) for kind in kinds if rows > 1),
+        atomics=_changed_by_atomics(body),
+    )
+
+
+def _changed_by_atomics(body: Body) -> frozenset[Root]:
+    return frozenset(stmt.place.root for stmt in walk_statements(body) if isinstance(stmt, Atomic))
+
+
+def _remainder(arithmetic: Arithmetic, left: str, right: str) -> str:
+    return arithmetic.binary(BinaryOp.MOD, i64, left, right)
+
+
+def _quotient(arithmetic: Arithmetic, left: str, right: str) -> str:
+    return arithmetic.binary(BinaryOp.FLOORDIV, i64, left, right)

@@ -1,0 +1,1 @@
+from quernel.testing.test_subgroups import *  # noqa: F403

@@ -1,0 +1,138 @@
+"""Native worker threads: every item once, on several threads, from several launches at once, and after a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.cpu.harness import CONTIGUOUS, Built
+from tests.unit.cpu.test_spmd import A1, A2, module_of
+
+from quernel.geometry import LaunchForm
+from quernel_cpu import native_pool, workers
+from quernel_cpu.workers import NativeWorkers, make_native_workers
+
+SIZE = 300_007
+BODY = "i = qn.global_id()\nx = i\nfor k in range(40):\n    x = x * 3 + k\nout[i] = out[i] + x"
+
+
+@pytest.fixture
+def native(monkeypatch: pytest.MonkeyPatch) -> NativeWorkers:
+    monkeypatch.setenv("QUERNEL_NUM_THREADS", "3")
+    made = make_native_workers()
+    if made is None:
+        pytest.skip("needs Linux, for its futex")
+    return made
+
+
+def wanted(size: int) -> np.ndarray[Any, Any]:
+    result = np.arange(size, dtype=np.int64)
+    with np.errstate(over="ignore"):
+        for k in range(40):
+            result = result * 3 + k
+    return result
+
+
+@pytest.mark.usefixtures("native")
+def test_every_item_runs_once_in_every_one_of_many_launches() -> None:
+    built, out = Built(module_of(BODY, out=A1), CONTIGUOUS), np.zeros(SIZE, np.int64)
+    for _ in range(50):
+        built.over(SIZE, out)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(out, wanted(SIZE) * 50)
+
+
+def test_a_launch_is_shared_and_workers_are_kept(native: NativeWorkers) -> None:
+    built, out = Built(module_of(BODY, out=A1), CONTIGUOUS), np.zeros(SIZE, np.int64)
+    built.loaded.ns_per_item = 100.0
+    built.over(SIZE, out)
+    built.over(SIZE, out)
+    assert native._num_started == 2
+    assert len(os.listdir("/proc/self/task")) >= 3
+
+
+@pytest.mark.usefixtures("native")
+def test_launches_from_several_threads_all_finish() -> None:
+    built = Built(module_of(BODY, out=A1), CONTIGUOUS)
+    outs = [np.zeros(SIZE + number, np.int64) for number in range(6)]
+
+    def launch(out: np.ndarray[Any, Any]) -> None:
+        for _ in range(10):
+            built.over(len(out), out)
+
+    threads = [threading.Thread(target=launch, args=(out,)) for out in outs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with np.errstate(over="ignore"):
+        assert all(np.array_equal(out, wanted(len(out)) * 10) for out in outs)
+
+
+@pytest.mark.usefixtures("native")
+def test_blocks_with_shared_memory_have_it_for_themselves_on_every_worker() -> None:
+    module = module_of(
+        """
+row, column = qn.global_id()
+i, j = qn.local_id()
+part = qn.shared((8, 16), qn.i64)
+part[i, j] = x[row, column]
+qn.barrier()
+total = 0
+for k in range(16):
+    total += part[i, k]
+out[row, column] = total
+""",
+        LaunchForm.GRID,
+        (8, 16),
+        x=A2,
+        out=A2,
+    )
+    built = Built(module, CONTIGUOUS)
+    x = np.random.default_rng(0).integers(0, 1000, (800, 640))
+    out = np.zeros_like(x)
+    for _ in range(5):
+        built.loaded.ns_per_item = 10_000.0
+        built.grid((100, 40), x, out)
+        sums = x.reshape(800, 40, 16).sum(axis=2)
+        assert np.array_equal(out, np.repeat(sums, 16, axis=1))
+        x = out % 1000
+
+
+@pytest.mark.usefixtures("native")
+def test_workers_that_have_parked_are_woken() -> None:
+    built, out = Built(module_of(BODY, out=A1), CONTIGUOUS), np.zeros(SIZE, np.int64)
+    for _ in range(5):
+        built.loaded.ns_per_item = 100.0
+        built.over(SIZE, out)
+        time.sleep(0.02)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(out, wanted(SIZE) * 5)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.usefixtures("native")
+def test_a_forked_child_makes_workers_of_its_own() -> None:
+    built, out = Built(module_of(BODY, out=A1), CONTIGUOUS), np.zeros(SIZE, np.int64)
+    built.over(SIZE, out)
+    before = workers._making
+    child = os.fork()
+    if child == 0:
+        status = 3
+        try:
+            again = np.zeros(SIZE, np.int64)
+            make_native_workers()
+            built.loaded.ns_per_item = 100.0
+            built.over(SIZE, again)
+            status = 0 if np.array_equal(again, out) and workers._making is not before else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_other_processors_have_no_native_pool() -> None:
+    assert native_pool.pool_ir("riscv64") is None
