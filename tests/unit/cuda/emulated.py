@@ -1,6 +1,6 @@
-"""A pytest plugin that gives the process a CUDA device that is not there: kernels run on the host, one thread at a time.
+"""A pytest plugin that gives the process a CUDA device that is not there: its kernels run on the host.
 
-python -m pytest -p tests.unit.cuda.emulated --quernel-backend cuda tests/conformance tests/gpu/test_kernels.py
+python -m pytest -p tests.unit.cuda.emulated --quernel-backend cuda tests/conformance
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def test_a_failure_after_everything_was_waited_for_blames_no_launch(device: Cuda
     run(extent_geometry(10, (64,)), bytes(8 * len(header.slots)), None)
     device.synchronize(None)
     fake.failing["cuCtxSynchronize"] = status("CUDA_ERROR_ILLEGAL_ADDRESS")
-    with pytest.raises(DeviceError) as caught:
+    with pytest.raises(DeviceError, match="context is lost") as caught:
         device.synchronize(None)
     assert "probably" not in caught.value.what
 
