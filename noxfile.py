@@ -1,8 +1,10 @@
+import shutil
+
 import nox
 
 nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.default_venv_backend = "venv"
-PACKAGES = ("-e", "core[demo]", "-e", "backends/cpu", "-e", "backends/opencl[pocl]")
+PACKAGES = ("-e", "core[demo]", "-e", "backends/cpu", "-e", "backends/cuda", "-e", "backends/opencl[pocl]")
 
 
 def install(session: nox.Session, *groups: str) -> None:
@@ -50,3 +52,18 @@ def fuzz(session: nox.Session) -> None:
     """Random kernels, the interpreter against a backend: `nox -s fuzz -- --examples 10000`."""
     install(session, "test")
     session.run("python", "-m", "quernel.testing.fuzz", *session.posargs)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """On a machine with a CUDA device: its own tests, the kit, random kernels, and a part under compute-sanitizer."""
+    install(session, "test")
+    session.run("pytest", "tests/gpu")
+    session.run("pytest", "-n", "auto", "--quernel-backend", "cuda", "tests/conformance")
+    session.run("python", "-m", "quernel.testing.fuzz", "--backend", "cuda", "--examples", "10000")
+    sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if sanitizer is None:
+        session.warn("compute-sanitizer is not installed; nothing is run under it")
+    else:
+        python = ("python", "-m", "pytest", "-m", "not lost", "tests/gpu/test_kernels.py")
+        session.run(sanitizer, "--tool", "memcheck", "--error-exitcode", "9", *python, external=True)

@@ -24,6 +24,7 @@ __all__ = [
     "no_cache",
     "num_threads",
     "records_level",
+    "several_points",
 ]
 
 RecordsLevel = Literal["off", "basic", "full"]
@@ -103,6 +104,11 @@ def records_level() -> RecordsLevel:
     if text.lower() not in get_args(RecordsLevel):
         raise _refused(name, text, "off, basic or full")
     return cast(RecordsLevel, text.lower())
+
+
+def several_points() -> bool:
+    """Whether a thread may handle several points of an `over` launch; `QUERNEL_SEVERAL_POINTS=0` says no."""
+    return _text("QUERNEL_SEVERAL_POINTS") is None or _flag("QUERNEL_SEVERAL_POINTS")
 
 
 def _text(name: str) -> str | None:

@@ -148,6 +148,37 @@ def test_profile_times_each_launch_and_copy() -> None:
     assert device.interceptors == ()
 
 
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+def test_scalars_of_a_graph_are_updated_by_name_and_by_number(name: str) -> None:
+    device = qn.device(name)
+    x = device.zeros(4, qn.f32)
+    with device.graph() as graph:
+        add.over(4)(x, 1.0)
+        add.over(4)(x, 10.0)
+    assert graph.update("add", n=2.0) is graph
+    graph()
+    assert x.numpy().tolist() == [4.0] * 4
+    graph.update(1, n=100.0)
+    graph()
+    assert x.numpy().tolist() == [106.0] * 4
+
+
+def test_what_a_graph_has_not_captured_is_not_updated() -> None:
+    device = qn.device("cpu")
+    x = device.zeros(4, qn.f32)
+    with device.graph() as graph:
+        add.over(4)(x, 1.0)
+        x.fill(3)
+    with pytest.raises(LaunchError, match="captured no launch 'scale'"):
+        graph.update("scale", n=2.0)
+    with pytest.raises(LaunchError, match="captured no launch 1"):
+        graph.update(1, n=2.0)
+    with pytest.raises(LaunchError, match="add has no scalar parameter 'x'"):
+        graph.update("add", x=2.0)
+    with pytest.raises(qn.errors.KernelTypeError, match="parameter 'n'"):
+        graph.update("add", n="two")
+
+
 @pytest.fixture(params=["away", "here"])
 def device(request: pytest.FixtureRequest, gpu: Device) -> Device:
     """A device whose memory the host does not see, and one whose memory it does."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from quernel.runtime.devices import Device
     from quernel.runtime.launchables import Launchable
 
-__all__ = ["SpecializedKernel", "specialize", "written_names"]
+__all__ = ["SpecializedKernel", "exact_definition", "specialize", "written_names"]
 
 connect()
 _log = logging.getLogger(__name__)
@@ -124,6 +124,12 @@ class SpecializedKernel:
 
 def specialize(launchable: Launchable, types: tuple[Any, ...], named: dict[str, Any]) -> SpecializedKernel:
     """The specialization of a kernel for types, values of `Const` parameters, or arguments like those of a launch."""
+    definition = exact_definition(launchable, types, named)
+    return SpecializedKernel(definition, directory.device(launchable.device))
+
+
+def exact_definition(launchable: Launchable, types: tuple[Any, ...], named: dict[str, Any]) -> KernelDefinition:
+    """A kernel with everything fixed, for no device in particular."""
     parameters = launchable.parameters
     given = dict(zip(parameters.names, types, strict=False))
     if len(types) > len(parameters.names):
@@ -135,8 +141,7 @@ def specialize(launchable: Launchable, types: tuple[Any, ...], named: dict[str, 
         given[name] = value
     values = [given.get(spec.name, spec.default if spec.is_const else MISSING) for spec in parameters.specs]
     exact, constants = _exact(parameters.specs, values)
-    device = directory.device(launchable.device)
-    return SpecializedKernel(_defined(launchable, exact, constants), device)
+    return _defined(launchable, exact, constants)
 
 
 def _exact(

@@ -1,4 +1,4 @@
-"""The command line: `quernel demo`, `devices`, `backends`, `doctor`, `cache`."""
+"""The command line: `quernel demo`, `compile`, `devices`, `backends`, `doctor`, `cache`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class _LazyGroup(click.Group):
     _COMMANDS = (
         ("backends", "quernel.cli.inspection:backends", "List backends, the broken ones with their reason."),
         ("cache", "quernel.cli.cache:cache", "Look at, check and empty the store."),
+        ("compile", "quernel.cli.compile:compile_kernel", "Compile a kernel for a target; no device is needed."),
         ("demo", "quernel.cli.demo:demo", "Run kernels on a picture and show what was compiled."),
         ("devices", "quernel.cli.inspection:devices", "List the devices of every backend."),
         ("doctor", "quernel.cli.doctor:doctor", "Check the installation and say how to mend it."),

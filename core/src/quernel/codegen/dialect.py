@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from quernel.dtypes import DType
+from quernel.dtypes import DType, u32
 from quernel.ir.nodes import AtomicOp, IndexKind, MathFunction, RootKind, SubgroupOp
 
 __all__ = ["Dialect"]
@@ -27,13 +27,16 @@ class Dialect:
         suffixes: of integer literals of i32, u32, i64 and u64.
         reserved: matches the names that users' names must stay clear of: keywords, types, builtins, macros.
         preamble: lines at the start of every text.
-        features: lines that a text needs which uses f64, 64-bit atomics or subgroups, by those names.
+        features: lines that a text needs which uses `f64`, `int64_atomics`, `vectors` or `subgroups`, by those names.
         kernel: heads a kernel, with `{entry}`, `{parameters}` and the block as `{x}` (the fastest axis), `{y}`, `{z}`.
         function: what a device function starts with.
         spaces: the qualifier of a pointer to parameters' arrays, shared and private memory.
         has_one_address_space: whether those qualifiers may be left out, so that one function takes any array.
-        shared: declares shared memory, aligned to 16 bytes, with `{type}`, `{name}` and `{count}`.
+        shared: declares shared memory, aligned to 16 bytes, with `{type}`, `{name}`, `{count}`, and `{offset}`, where
+            it starts among all of the kernel's shared bytes.
         indices: local, block and subgroup indices, with `{axis}` counted from the fastest and `{letter}` x, y, z.
+        linear_block: the number of the block among all of an `over` launch, where such a launch has one row of blocks
+            whatever its rank; empty where the toolchain counts blocks along each axis.
         barrier: the call that lets the block wait.
         infinity: of f32 and f64.
         nan: of f32 and f64.
@@ -54,6 +57,7 @@ class Dialect:
             `{space}`; gives the old value.
         subgroup: operations with `{0}` and `{1}`, for the types in `subgroup_types`.
         subgroup_types: what they take as it is.
+        lane: the type in which they take a lane or a distance of lanes.
         helpers: texts that replace functions of `quernel.codegen.helpers`, by name.
     """
 
@@ -70,6 +74,7 @@ class Dialect:
     has_one_address_space: bool = False
     shared: str
     indices: Mapping[IndexKind, str]
+    linear_block: str = ""
     barrier: str
     infinity: Mapping[DType, str]
     nan: Mapping[DType, str]
@@ -88,6 +93,7 @@ class Dialect:
     compare_exchange: Mapping[int, str]
     subgroup: Mapping[SubgroupOp, str] = attrs.field(factory=dict)
     subgroup_types: frozenset[DType] = frozenset()
+    lane: DType = u32
     helpers: Mapping[str, str] = attrs.field(factory=dict)
 
     def memory_type(self, dtype: DType) -> str:

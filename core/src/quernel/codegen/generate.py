@@ -15,13 +15,15 @@ from quernel.codegen.indices import EXTENT, Indices
 from quernel.codegen.names import Names
 from quernel.codegen.operators import Operators
 from quernel.codegen.pointers import Pointers
+from quernel.codegen.points import SeveralPoints
+from quernel.codegen.rows import BlockRow
 from quernel.codegen.scope import Scope
 from quernel.codegen.statements import BodyWriter, CalleeTable
 from quernel.codegen.text import Binding, Code, Lines, infix
 from quernel.codegen.types import Types
 from quernel.geometry import LaunchForm
 from quernel.ir.analysis import parameter_uses
-from quernel.ir.nodes import Function, Kernel, Module
+from quernel.ir.nodes import Function, Kernel, Module, Return
 from quernel.ir.structs import struct_types
 from quernel.locations import NOWHERE, Location
 
@@ -58,21 +60,26 @@ def generate(
     *,
     pointers: Pointers = Pointers.ADDRESS,
     contiguous: bool = False,
+    several: SeveralPoints | None = None,
 ) -> GeneratedText:
     """The text of a validated module whose entry point receives `slots`, in their order.
 
     Calls that cannot stay calls are inlined before. `contiguous`: the last stride of every array is known to be 1, and
     there is no slot for it. Under `over` the slots hold the extent of each axis, and threads beyond it do nothing.
+    `several`: what a thread does instead for several points, in a dialect whose blocks are one row.
     """
-    return _Generator(module, dialect, pointers, contiguous).text(slots)
+    return _Generator(module, dialect, pointers, contiguous, several).text(slots)
 
 
 class _Generator:
-    def __init__(self, module: Module, dialect: Dialect, pointers: Pointers, contiguous: bool) -> None:
+    def __init__(
+        self, module: Module, dialect: Dialect, pointers: Pointers, contiguous: bool, several: SeveralPoints | None
+    ) -> None:
         self._module = module
         self._dialect = dialect
         self._pointers = pointers
         self._contiguous = contiguous
+        self._several = several
         self._helpers = Helpers(dialect)
         self._names = Names(dialect.reserved)
         self._types = Types(dialect, self._helpers, self._names, struct_types(module))
@@ -155,10 +162,34 @@ class _Generator:
         writer = self._writer(kernel, scope, lines)
         writer.allocate()
         if kernel.form is LaunchForm.OVER and kernel.body:
-            self._guard(kernel, scope, lines)
+            row = BlockRow(kernel, self._dialect, self._types, scope, lines, self._points)
+            if self._indices.is_linear:
+                row.place_thread()
+                if self._several is not None:
+                    self._write_several(self._several, row, scope, lines)
+                    lines.close()
+                    return lines
+            else:
+                self._guard(kernel, scope, lines)
         writer.write()
         lines.close()
         return lines
+
+    @property
+    def _points(self) -> int:
+        return 1 if self._several is None else self._several.points
+
+    def _write_several(self, several: SeveralPoints, row: BlockRow, scope: Scope, lines: Lines) -> None:
+        """All points of a thread together, or, in the last thread of a row of points, one by one."""
+        kernel = self._module.kernel
+        row.open_whole()
+        inner = row.inner_scope(scope, self._dialect)
+        self._writer(several.kernel, inner, lines).write()
+        row.open_rest()
+        inner = row.rest_scope(scope, self._dialect)
+        body = tuple(stmt for stmt in kernel.body if not isinstance(stmt, Return))
+        self._writer(attrs.evolve(kernel, body=body), inner, lines).write()
+        row.close_rest()
 
     def _guard(self, kernel: Kernel, scope: Scope, lines: Lines) -> None:
         """Threads of the last blocks that stand for no point end at once."""

@@ -40,11 +40,16 @@ class Indices:
         self._helpers = helpers
         self._form = kernel.form
         self._block = kernel.block
+        self.is_linear = bool(dialect.linear_block) and kernel.form is LaunchForm.OVER
+        """Whether the blocks of the launch are one row: then `hidden` holds each thread's first point in place of the
+        launch's."""
 
     def value(self, kind: IndexKind, axis: int, hidden: Mapping[tuple[str, int], Code]) -> Code:
         """An index or dimension; `hidden` holds what the launch passed to this function."""
         needed = hidden_of(kind, self._form)
         if kind is IndexKind.GLOBAL_ID:
+            if needed is not None and self.is_linear:
+                return hidden[needed, axis]
             position = self.position(axis)
             return position if needed is None else self._sum(position, hidden[needed, axis])
         if needed is not None:

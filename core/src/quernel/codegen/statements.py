@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import assert_never
 
@@ -101,6 +102,7 @@ class BodyWriter:
         self._callees = callees
         self._reports = Reports(dialect, helpers)
         self._atomics = Atomics(dialect, helpers, types, operators)
+        self._shared_bytes = 0
         self._variables = {variable.name: variable.type for variable in owner.locals}
         self._declared = declarations(owner.body, owner.locals)
         for variable in owner.locals:
@@ -320,7 +322,7 @@ class BodyWriter:
         template = self._dialect.subgroup[stmt.op]
         if dtype.is_bool and stmt.op not in (SubgroupOp.ANY, SubgroupOp.ALL, SubgroupOp.BALLOT):
             value = unary(f"({self._types.value(u32)})", value)
-        lanes = [unary(f"({self._types.value(u32)})", lane) for lane in lanes]
+        lanes = [unary(f"({self._types.value(self._dialect.lane)})", lane) for lane in lanes]
         result = call(template, value, *lanes)
         if dtype.is_bool and stmt.op is not SubgroupOp.BALLOT:
             result = infix(Binding.EQUALITY, "!=", result, primary("0"))
@@ -348,7 +350,9 @@ class BodyWriter:
             count *= stmt.element.itemsize
         element = self._types.memory(stmt.element)
         if stmt.space is Space.SHARED:
-            declaration = self._dialect.shared.format(type=element, name=name, count=count)
+            start = -(-self._shared_bytes // stmt.element.alignment) * stmt.element.alignment
+            self._shared_bytes = start + math.prod(stmt.shape) * stmt.element.itemsize
+            declaration = self._dialect.shared.format(type=element, name=name, count=count, offset=start)
             kind = RootKind.SHARED
         else:
             declaration, kind = f"{element} {name}[{count}]", RootKind.PRIVATE

@@ -59,6 +59,7 @@ class Types:
         return self._dialect.memory_type(type_)
 
     def _vector(self, scalar: str, type_: VectorType) -> str:
+        self._helpers.features["vectors"] = None
         return self._dialect.vector.format(scalar=scalar, length=type_.length)
 
     # --- values -------------------------------------------------------------------------------------------------------

@@ -153,6 +153,16 @@ class ArgumentPacker:
         except (struct.error, OverflowError):
             return self._pack(*map(self._converted, self._header.slots, values))
 
+    def scalar_cell(self, slot: Slot, value: Any) -> bytes:
+        """The cell of one scalar.
+
+        Raises:
+            LaunchError: the value does not fit.
+        """
+        if slot.dtype is bf16:
+            value = bf16_bits(value)
+        return struct.pack("<" + _FORMATS[slot.dtype.name], self._converted(slot, value))
+
     def _converted(self, slot: Slot, value: Any) -> Any:
         """The value as it packs: a float rounded to its type; what cannot be packed is refused by name."""
         try:

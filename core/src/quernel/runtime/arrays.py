@@ -279,6 +279,8 @@ class DeviceArray:
         if isinstance(source, DeviceArray):
             if source.device is self.device and self._copy_within(source):
                 return
+            if source.device is not self.device and self._copy_between(source):
+                return
             source = source.numpy()
         self._check_usable("copied from the host")
         host = self._host_array()
@@ -290,6 +292,21 @@ class DeviceArray:
             low, data, view = self._span()
             view[...] = source
             self._write(low, data)
+
+    def _copy_between(self, source: DeviceArray) -> bool:
+        """Copies from another device without the host, where both arrays are contiguous and the devices can."""
+        if not (self.is_contiguous and source.is_contiguous and self.size):
+            return False
+        self._check_usable("copied from another device")
+        source._check_usable("copied to another device")
+        return self.device.operations.copy_from_peer(
+            self._allocation.memory,
+            self._offset,
+            source.device.operations,
+            source._allocation.memory,
+            source._offset,
+            self.nbytes,
+        )
 
     def copy_to(self, target: HostArray | DeviceArray) -> None:
         """Copies every element into `target`, of the same shape and dtype. Blocks.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 from quernel.errors import LaunchError
+from quernel.runtime.captured import CapturedLaunch
 from quernel.runtime.interceptors import Interceptor
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Graph(Interceptor):
 
     `with device.graph() as graph:` captures what this thread gives to the device, without running it; `graph()` or
     `graph.launch(stream)` runs it. The arrays that it uses live as long as the graph. Scalars are as they were when
-    captured.
+    captured, unless `update` changes them.
     """
 
     captures = True
@@ -70,9 +71,58 @@ class Graph(Interceptor):
         if self._capture is not None:
             run(self._stream)
 
+    def update(self, launch: str | int, /, **scalars: Any) -> Graph:
+        """Changes scalar arguments of captured launches; gives itself.
+
+        `launch` is the kernel's name, which stands for all its launches, or the number of one step, from 0. Work that
+        was given to the device before runs with the old values.
+
+        Raises:
+            LaunchError: nothing of that name was captured, or the kernel has no such scalar parameter.
+            KernelTypeError: a value does not fit.
+        """
+        self._check_ready()
+        chosen = [
+            number
+            for number, (name, run) in enumerate(self._steps)
+            if isinstance(run, CapturedLaunch) and launch in (name, number)
+        ]
+        if not chosen:
+            names = dict.fromkeys(name for name, run in self._steps if isinstance(run, CapturedLaunch))
+            raise LaunchError(
+                f"this graph has captured no launch {launch!r}", fix=f"use one of {', '.join(names) or 'its own'}"
+            )
+        steps = list(self._steps)
+        for number in chosen:
+            name, run = steps[number]
+            assert isinstance(run, CapturedLaunch)
+            steps[number] = (name, run.updated(scalars))
+        if self._native is not None:
+            self._native = self._captured_anew(steps)
+        self._steps = steps
+        return self
+
+    def _captured_anew(self, steps: list[tuple[str, Callable[[Any], None]]]) -> Any:
+        operations = self.device.operations
+        stream = operations.open_stream()
+        try:
+            capture = operations.begin_graph(stream)
+            for _, run in steps:
+                run(stream)
+            return operations.update_graph(self._native, capture)
+        finally:
+            operations.close_stream(stream)
+
     def __call__(self) -> None:
         """Runs the captured work in the device's default stream."""
         self.launch()
+
+    def _check_ready(self) -> None:
+        self.device.check_open()
+        if self._state != "ready":
+            raise LaunchError(
+                f"this graph is {self._state}, not ready", fix="leave its with block without an error first"
+            )
 
     def launch(self, stream: Stream | None = None) -> None:
         """Runs the captured work in a stream, or in the device's default one.
@@ -80,11 +130,7 @@ class Graph(Interceptor):
         Raises:
             LaunchError: nothing was captured, or the stream is another device's.
         """
-        self.device.check_open()
-        if self._state != "ready":
-            raise LaunchError(
-                f"this graph is {self._state}, not ready", fix="leave its with block without an error first"
-            )
+        self._check_ready()
         if stream is not None:
             stream.check_open()
             if stream.device is not self.device:

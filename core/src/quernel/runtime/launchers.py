@@ -226,8 +226,9 @@ def _launch(ready: Ready, geometry: Geometry, arguments: bytes, stream: Any, on_
         return
     device = ready.device
     if device.interceptors:
-        run = ready.run
-        device.give(ready.name, lambda into: run(geometry, arguments, into), stream, keep)
+        from quernel.runtime.captured import CapturedLaunch
+
+        device.give(ready.name, CapturedLaunch(ready, geometry, arguments), stream, keep)
         if device.is_capturing:
             return
     else:

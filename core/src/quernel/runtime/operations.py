@@ -148,6 +148,18 @@ class DeviceOperations(ABC, Generic[LoadedT]):
         self.copy_to_host(staging, source, source_offset, stream)
         self.copy_from_host(target, target_offset, staging, stream)
 
+    def copy_from_peer(
+        self,
+        target: Memory,
+        target_offset: int,
+        other: DeviceOperations[Any],
+        source: Memory,
+        source_offset: int,
+        nbytes: int,
+    ) -> bool:
+        """Copies from another device without the host, in both devices' default streams; whether it did."""
+        return False
+
     def fill(self, target: Memory, offset_bytes: int, pattern: bytes, count: int, stream: Any) -> None:
         """Writes `count` copies of `pattern`, one after the other. The default goes through the host."""
         data = np.frombuffer(pattern * count, np.uint8)
@@ -226,6 +238,10 @@ class DeviceOperations(ABC, Generic[LoadedT]):
     def end_graph(self, capture: Any) -> Any:
         """The captured graph, ready to launch."""
         raise DeviceError(f"{self.info.name} has no native graphs", fix="use the graph that the core replays")
+
+    def update_graph(self, graph: Any, capture: Any) -> Any:
+        """The graph with what was captured anew, the same work with other values. The default makes another graph."""
+        return self.end_graph(capture)
 
     def launch_graph(self, graph: Any, stream: Any) -> None:
         """Launches a captured graph."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from quernel.capabilities import Limits
 from quernel.compiler.arguments import ArgumentPacker
-from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
+from quernel.compiler.artifacts import ArtifactHeader, ArtifactId, SlotKind
 from quernel.compiler.definition import KernelDefinition, Specialization
 from quernel.compiler.halves import LaunchFacts
 from quernel.dtypes import BY_NAME, ParameterType, ScalarType
@@ -229,6 +229,31 @@ class Ready:
             f"kernel {self.name} writes parameter {name!r}, an array with a stride of 0, whose elements share memory",
             fix="pass a copy, array.copy()",
         )
+
+    def updated(self, arguments: bytes, scalars: Mapping[str, Any]) -> bytes:
+        """The arguments' bytes with other values of scalar parameters.
+
+        Raises:
+            LaunchError: there is no such scalar parameter.
+            KernelTypeError: a value does not fit its parameter.
+        """
+        numbers = {parameter.name: number for number, parameter in enumerate(self.header.params)}
+        cells = bytearray(arguments)
+        for name, value in scalars.items():
+            number = numbers.get(name, -1)
+            given = self._types[number] if number >= 0 else None
+            if not isinstance(given, ScalarType):
+                known = [parameter.name for parameter in self.header.params if not parameter.is_array]
+                raise LaunchError(
+                    f"kernel {self.name} has no scalar parameter {name!r}",
+                    fix=f"use one of {', '.join(known)}" if known else "capture it anew: only scalars can be changed",
+                )
+            value = convert_argument(name, given, value, self.header.params[number].bounds)
+            for place, slot in enumerate(self.header.slots):
+                if slot.kind is SlotKind.SCALAR and slot.param == number:
+                    cell = self.pack.scalar_cell(slot, value)
+                    cells[len(cell) * place : len(cell) * (place + 1)] = cell
+        return bytes(cells)
 
     def _refuse(self, values: list[Any]) -> None:
         """Raises for the number that does not fit."""

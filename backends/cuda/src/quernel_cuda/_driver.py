@@ -1,0 +1,175 @@
+"""The running side of cuda-python: every call of NVIDIA's driver goes through here, and so does what its status means.
+
+The driver is loaded when a function here is first called. Calls that work on a device need its context to be current:
+`Context` makes it so and restores the previous one.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from quernel.errors import DeviceError, LaunchError, QuernelError, ValidationError
+
+__all__ = ["Context", "DriverMissingError", "call", "driver", "driver_version", "failure", "is_lost", "status_name"]
+
+_MENDS: Final = {
+    "CUDA_ERROR_OUT_OF_MEMORY": "free arrays, or use smaller ones",
+    "CUDA_ERROR_NO_DEVICE": "see that CUDA_VISIBLE_DEVICES names a device and that nvidia-smi lists it",
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": "another process holds the device alone: end it, or use another device",
+    "CUDA_ERROR_NO_BINARY_FOR_GPU": "the code is for another architecture: remove it with quernel cache clear",
+    "CUDA_ERROR_INVALID_IMAGE": "the driver is older than the compiler: update it, or install an older NVRTC",
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "update the driver, or install an NVRTC of its version",
+    "CUDA_ERROR_INVALID_SOURCE": "update the driver, or install an NVRTC of its version",
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "use a smaller block: its threads need more registers than there are",
+    "CUDA_ERROR_INVALID_VALUE": "report it: a launch or copy was given what the driver does not take",
+    "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "restart the machine: driver and kernel module differ",
+    "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": "capture again, without synchronizing between begin and end",
+    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "take that out of the graph: the driver cannot capture it",
+}
+"""What to do about a status, by its name."""
+
+_LOST: Final = {
+    "CUDA_ERROR_ILLEGAL_ADDRESS": "a kernel read or wrote outside its arrays",
+    "CUDA_ERROR_MISALIGNED_ADDRESS": "a kernel used an address that is no multiple of the element's size",
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE": "a kernel used an address of the wrong kind of memory",
+    "CUDA_ERROR_INVALID_PC": "a kernel jumped outside its code",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": "a kernel ran into an instruction that the device does not have",
+    "CUDA_ERROR_HARDWARE_STACK_ERROR": "a kernel's stack overflowed or was overwritten",
+    "CUDA_ERROR_LAUNCH_TIMEOUT": "a kernel ran longer than the system lets it",
+    "CUDA_ERROR_LAUNCH_FAILED": "a kernel failed",
+    "CUDA_ERROR_ASSERT": "a device-side assertion failed",
+    "CUDA_ERROR_ECC_UNCORRECTABLE": "the device's memory has an error that cannot be corrected",
+    "CUDA_ERROR_CONTEXT_IS_DESTROYED": "somebody destroyed the device's context",
+}
+"""Statuses after which the context is lost, and what they mean."""
+
+_OF_LAUNCHES: Final = frozenset({"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "CUDA_ERROR_INVALID_VALUE"})
+
+
+class DriverMissingError(DeviceError):
+    """There is no driver, or cuda-python cannot use it."""
+
+
+_lock = threading.Lock()
+_loaded: Any = None
+_missing: DriverMissingError | None = None
+
+
+def driver() -> Any:
+    """The module of the driver's bindings, initialised. What was found once is kept.
+
+    Raises:
+        DriverMissingError: there is none, or it does not start.
+    """
+    if _loaded is not None:
+        return _loaded
+    with _lock:
+        if _missing is not None:
+            raise _missing
+        return _loaded if _loaded is not None else _load()
+
+
+def _load() -> Any:
+    global _loaded, _missing
+    try:
+        from cuda.bindings import driver as bindings
+
+        status, *_ = bindings.cuInit(0)
+    except ImportError as error:
+        reason, fix = f"cuda-python cannot be imported: {error}", "pip install --force-reinstall cuda-python"
+        _missing = DriverMissingError(reason, fix=fix)
+    except Exception as error:  # the loader's own classes differ between versions of cuda-python
+        _missing = DriverMissingError(
+            f"NVIDIA's driver cannot be loaded: {error}",
+            fix="install NVIDIA's driver; compiling works without it",
+        )
+    else:
+        if not int(status):
+            _loaded = bindings
+            return bindings
+        name = status.name
+        _missing = DriverMissingError(
+            f"NVIDIA's driver does not start: it reports {name}", fix=_MENDS.get(name, "see what nvidia-smi says")
+        )
+    raise _missing
+
+
+def driver_version() -> tuple[int, int]:
+    """The newest CUDA version that the driver runs.
+
+    Raises:
+        DeviceError: there is no driver.
+    """
+    number = call("cuDriverGetVersion")
+    return number // 1000, number % 1000 // 10
+
+
+def call(name: str, *arguments: Any, doing: str = "") -> Any:
+    """What a call of the driver gives back; `doing` says for errors what it is for.
+
+    Raises:
+        DeviceError: the driver refuses.
+    """
+    api = driver()
+    status, *results = getattr(api, name)(*arguments)
+    if int(status):
+        raise failure(name, status, doing)
+    if not results:
+        return None
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def status_name(status: Any) -> str:
+    """A status as the driver calls it."""
+    name: str = getattr(status, "name", None) or f"status {int(status)}"
+    return name
+
+
+def is_lost(status: Any) -> bool:
+    """Whether the context is lost after such a status, and with it all memory and kernels of the device."""
+    return status_name(status) in _LOST
+
+
+def failure(name: str, status: Any, doing: str = "", *, launches: tuple[str, ...] = ()) -> QuernelError:
+    """The one place where a status becomes an error. `launches` were given since the device was last waited for."""
+    reported = status_name(status)
+    what = f"{doing or name} failed: {name} reports {reported}"
+    if reported in _LOST:
+        suspect = f"; most probably the launch of {launches[-1]}" if launches else ""
+        others = [launch for launch in dict.fromkeys(launches[:-1]) if launch != launches[-1]]
+        before = f" (launched before it and not waited for: {', '.join(others)})" if others else ""
+        return DeviceError(
+            f"{what}: {_LOST[reported]}{suspect}{before}. The device's context is lost, with all of its arrays",
+            fix="start the process anew; QUERNEL_CHECKED=1 finds the line of an index outside its array",
+        )
+    mend = _MENDS.get(reported, "see quernel doctor")
+    if name.startswith("cuLaunch") and reported in _OF_LAUNCHES:
+        return LaunchError(what, fix=mend)
+    if name.startswith("cuFuncSetAttribute"):
+        return ValidationError(what, fix="use less shared memory")
+    return DeviceError(what, fix=mend)
+
+
+class Context:
+    """A device's primary context, which all libraries of the process share. As a context manager it is current within.
+
+    Attributes:
+        device: the driver's handle.
+        handle: of the context.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.device = call("cuDeviceGet", number)
+        self.handle = call("cuDevicePrimaryCtxRetain", self.device, doing=f"opening cuda:{number}")
+
+    def __enter__(self) -> Context:
+        call("cuCtxPushCurrent", self.handle)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        driver().cuCtxPopCurrent()
+
+    def release(self) -> None:
+        """Gives the context up; it ends once no other library of the process holds it."""
+        driver().cuDevicePrimaryCtxRelease(self.device)

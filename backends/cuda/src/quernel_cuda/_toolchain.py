@@ -1,0 +1,195 @@
+"""The compiling side of cuda-python: NVRTC, which needs neither a driver nor a device.
+
+It is loaded when a function here is first called. Any number of threads may compile at once; NVRTC releases the GIL.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from quernel.errors import CompilationError
+
+__all__ = ["Compiled", "compile_text", "disassembly", "header_folder", "nvrtc", "supported_architectures", "version"]
+
+_FILE: Final = "kernel.cu"
+_TOOLKIT: Final = Path("/usr/local/cuda")
+_OF_PTXAS: Final = re.compile(r"^\s*ptxas\b.*$", re.MULTILINE)
+_FUNCTION: Final = re.compile(r"Function properties for (\S+)|Compiling entry function '([^']+)'")
+_FRAME: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS: Final = re.compile(r"Used (\d+) registers")
+_SHARED: Final = re.compile(r"(\d+) bytes smem")
+
+
+@attrs.frozen
+class Compiled:
+    """What NVRTC made of a text.
+
+    Attributes:
+        payload: a cubin, or PTX.
+        entry: the entry point's name in it.
+        statistics: what the assembler said of the entry point, by name; empty for PTX.
+        log: the compiler's own remarks.
+    """
+
+    payload: bytes
+    entry: str
+    statistics: dict[str, int]
+    log: str
+
+
+@cache
+def nvrtc() -> Any:
+    """The module of NVRTC's bindings, with its library loaded.
+
+    Raises:
+        CompilationError: cuda-python or NVRTC is missing or broken.
+    """
+    try:
+        from cuda.bindings import nvrtc as bindings
+
+        status, *_ = bindings.nvrtcVersion()
+    except ImportError as error:
+        raise CompilationError(
+            f"cuda-python cannot be imported: {error}", fix="pip install --force-reinstall cuda-python"
+        ) from error
+    except Exception as error:  # the loader's own classes differ between versions of cuda-python
+        raise CompilationError(
+            f"NVRTC cannot be loaded: {error}", fix="pip install --force-reinstall nvidia-cuda-nvrtc"
+        ) from error
+    if int(status):
+        raise CompilationError(f"NVRTC does not start: {status.name}", fix="pip install --upgrade nvidia-cuda-nvrtc")
+    return bindings
+
+
+@cache
+def version() -> str:
+    """NVRTC's version, such as `13.0`. What pip installed says so itself, so that a warm start loads no compiler.
+
+    Raises:
+        CompilationError: there is no NVRTC.
+    """
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        major, minor, *_ = installed("nvidia-cuda-nvrtc").split(".")
+    except (PackageNotFoundError, ValueError):
+        _, major, minor = nvrtc().nvrtcVersion()
+    return f"{major}.{minor}"
+
+
+@cache
+def supported_architectures() -> tuple[int, ...]:
+    """The compute capabilities that this NVRTC makes code for, times ten, ascending.
+
+    Raises:
+        CompilationError: there is no NVRTC.
+    """
+    _, architectures = nvrtc().nvrtcGetSupportedArchs()
+    return tuple(sorted(architectures))
+
+
+def compile_text(text: str, options: tuple[str, ...], entry: str, *, is_ptx: bool = False) -> Compiled:
+    """The text compiled; `entry` may be an expression that names a template's instance.
+
+    Raises:
+        CompilationError: the compiler refuses it; `chain` is its log.
+    """
+    api = nvrtc()
+    _, program = api.nvrtcCreateProgram(text.encode(), _FILE.encode(), 0, None, None)
+    try:
+        status, *_ = api.nvrtcAddNameExpression(program, entry.encode())
+        given = [option.encode() for option in options]
+        status, *_ = api.nvrtcCompileProgram(program, len(given), given)
+        log = _read(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).rstrip(b"\0").decode(errors="replace")
+        if int(status):
+            raise CompilationError(f"NVRTC reports {status.name}", chain=tuple(log.strip().splitlines()))
+        lowered = _lowered_name(api, program, entry)
+        if is_ptx:
+            payload = _read(api.nvrtcGetPTXSize, api.nvrtcGetPTX, program)
+        else:
+            payload = _read(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program)
+    finally:
+        api.nvrtcDestroyProgram(program)
+    return Compiled(payload, lowered, _statistics(log, lowered), _OF_PTXAS.sub("", log).strip())
+
+
+def _read(size_of: Any, read: Any, program: Any) -> bytes:
+    status, size = size_of(program)
+    data = bytearray(size)
+    if not int(status):
+        status, *_ = read(program, data)
+    if int(status):
+        raise CompilationError(f"NVRTC reports {status.name}")
+    return bytes(data)
+
+
+def _lowered_name(api: Any, program: Any, entry: str) -> str:
+    status, name = api.nvrtcGetLoweredName(program, entry.encode())
+    if int(status):
+        raise CompilationError(
+            f"the source has no kernel {entry!r}: NVRTC reports {status.name}", fix="name a __global__ function of it"
+        )
+    found: str = name.decode()
+    return found
+
+
+def _statistics(log: str, entry: str) -> dict[str, int]:
+    """What the assembler says of one function: registers, and bytes of stack, spills and shared memory."""
+    found: dict[str, int] = {}
+    current = None
+    for line in log.splitlines():
+        named = _FUNCTION.search(line)
+        if named is not None:
+            current = named[1] or named[2]
+        if current != entry:
+            continue
+        if frame := _FRAME.search(line):
+            found["stack_bytes"] = int(frame[1])
+            found["spills"] = int(frame[2]) + int(frame[3])
+        if registers := _REGISTERS.search(line):
+            found["registers"] = int(registers[1])
+            shared = _SHARED.search(line)
+            found["static_shared_bytes"] = int(shared[1]) if shared else 0
+    return found
+
+
+@cache
+def header_folder() -> str | None:
+    """Where `cuda_fp16.h` and the like are: in the toolkit, or in a folder that NVRTC fills with those it brings.
+
+    `None`: it brings none and there is no toolkit, so that a source which needs them says so when it is compiled.
+    """
+    if (_TOOLKIT / "include" / "cuda_fp16.h").exists():
+        return str(_TOOLKIT / "include")
+    install = getattr(nvrtc(), "nvrtcInstallBundledHeaders", None)
+    if install is None:
+        return None
+    folder = Path(tempfile.mkdtemp(prefix="quernel-cuda-headers-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    status, *_ = install(str(folder).encode(), 0)
+    return None if int(status) else str(folder)
+
+
+def disassembly(cubin: bytes) -> str | None:
+    """The machine code of a cubin as text, where the toolkit's disassembler is installed."""
+    tool = shutil.which("nvdisasm") or shutil.which("nvdisasm", path=str(_TOOLKIT / "bin"))
+    if tool is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="quernel-cuda-") as folder:
+        path = Path(folder, "kernel.cubin")
+        path.write_bytes(cubin)
+        try:
+            ran = subprocess.run([tool, "-c", str(path)], capture_output=True, text=True, check=True, timeout=60)
+        except (OSError, subprocess.SubprocessError):
+            return None
+    return ran.stdout

@@ -1,0 +1,131 @@
+"""The launch path: from the arguments' cells to the driver's one call."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections import deque
+from typing import Any, Final
+
+from quernel.compiler.artifacts import ArtifactHeader
+from quernel.errors import LaunchError
+from quernel.geometry import Geometry, LaunchForm, cdiv
+from quernel.runtime.operations import PreparedLaunch
+from quernel_cuda import _driver
+from quernel_cuda._driver import Context
+from quernel_cuda.compiler import DYNAMIC_SHARED, ROW
+from quernel_cuda.types import Loaded
+
+__all__ = ["Launches", "grid_of"]
+
+_CELL: Final = 8
+_MAX_BLOCKS: Final = (1 << 31) - 1
+_KEPT: Final = 16
+"""So many launches are remembered for the case that one of them fails."""
+
+_ELSEWHERE: Final = frozenset(
+    {"CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE", "CUDA_ERROR_INVALID_RESOURCE_HANDLE"}
+)
+"""What a launch reports while another device's context is current in the thread, or none."""
+
+
+def grid_of(geometry: Geometry, header: ArtifactHeader) -> tuple[int, int, int]:
+    """Blocks along x, y and z.
+
+    Raises:
+        LaunchError: an extent takes more blocks than a launch may have.
+    """
+    if ROW in header.features:
+        last = cdiv(geometry.extent[-1], header.block[-1] * header.points_per_thread)
+        num_blocks = math.prod(geometry.grid[:-1]) * last
+        if num_blocks > _MAX_BLOCKS:
+            raise LaunchError(
+                f"extent {geometry.extent} takes {num_blocks} blocks of {header.block}, "
+                f"a launch has at most {_MAX_BLOCKS}",
+                fix="launch it in parts: kernel.over(range(start, stop))",
+            )
+        return (num_blocks, 1, 1)
+    x, y, z = (*reversed(geometry.grid), 1, 1)[:3]
+    if geometry.form is LaunchForm.OVER and max(y, z) > 65535:
+        raise LaunchError(
+            f"extent {geometry.extent} takes {max(y, z)} blocks along one axis, this kernel at most 65535",
+            fix="use larger blocks along that axis",
+        )
+    return (x, y, z)
+
+
+class _Cells:
+    """The arguments of one thread's launches of a kernel: where the driver reads them, and pointers to each."""
+
+    __slots__ = ("_cells", "_pointers", "cells", "geometry", "grid", "pointers")
+
+    def __init__(self, num_slots: int) -> None:
+        self._cells = (ctypes.c_char * (_CELL * num_slots))()
+        first = ctypes.addressof(self._cells)
+        self._pointers = (ctypes.c_void_p * num_slots)(*(first + _CELL * number for number in range(num_slots)))
+        self.cells = memoryview(self._cells).cast("B")
+        self.pointers = ctypes.addressof(self._pointers) if num_slots else 0
+        self.geometry: Geometry | None = None
+        self.grid = (0, 0, 0)
+
+
+class Launches:
+    """The launches on one device.
+
+    Attributes:
+        recent: names of the kernels launched since the device was last waited for, as far as they are kept.
+    """
+
+    def __init__(self, context: Context, default_stream: Any) -> None:
+        self._context = context
+        self._default = default_stream
+        self.recent: deque[str] = deque(maxlen=_KEPT)
+
+    def prepare(self, loaded: Loaded, header: ArtifactHeader) -> PreparedLaunch:
+        """A function for repeated launches of one kernel.
+
+        It launches without looking which context is current: with the stream and the function of another one the
+        driver refuses, and only then is this device's made current. Each thread has its own cells.
+        """
+        launch, success = _driver.driver().cuLaunchKernel, _driver.driver().CUresult.CUDA_SUCCESS
+        function, default, kept = loaded.function, self._default, threading.local()
+        note, name, num_slots = self.recent.append, loaded.name, len(header.slots)
+        x, y, z = (*reversed(header.block), 1, 1)[:3]
+        shared = header.shared_bytes if DYNAMIC_SHARED in header.features else 0
+
+        def prepared(geometry: Geometry, arguments: bytes, stream: Any) -> None:
+            try:
+                mine: _Cells = kept.cells
+            except AttributeError:
+                mine = kept.cells = _Cells(num_slots)
+            if geometry is not mine.geometry:
+                mine.grid = grid_of(geometry, header)
+                mine.geometry = geometry
+            mine.cells[:] = arguments
+            into = default if stream is None else stream.handle
+            grid_x, grid_y, grid_z = mine.grid
+            status = launch(function, grid_x, grid_y, grid_z, x, y, z, shared, into, mine.pointers, 0)[0]
+            if status is not success and int(status):
+                if _driver.status_name(status) in _ELSEWHERE:
+                    with self._context:
+                        status = launch(function, grid_x, grid_y, grid_z, x, y, z, shared, into, mine.pointers, 0)[0]
+                if int(status):
+                    raise self.failure("cuLaunchKernel", status, f"launching {name} on {grid_x, grid_y, grid_z}")
+            note(name)
+
+        return prepared
+
+    def failure(self, name: str, status: Any, doing: str) -> Exception:
+        """The error of a status, with the launch that probably caused one that shows late."""
+        return _driver.failure(name, status, doing, launches=tuple(self.recent))
+
+    def wait(self, name: str, *arguments: Any, doing: str) -> None:
+        """Calls what waits for work of the device.
+
+        Raises:
+            DeviceError: something before it failed.
+        """
+        status, *_ = getattr(_driver.driver(), name)(*arguments)
+        if int(status):
+            raise self.failure(name, status, doing)

@@ -1,0 +1,114 @@
+"""`quernel compile`: kernels of a file or a module, for targets of any backend, without a device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from quernel.cli.compile import compile_kernel
+from quernel.errors import DeviceError, KernelTypeError
+
+KERNELS = """
+import quernel as qn
+
+@qn.kernel
+def saxpy(a: float, x: qn.Array1[qn.f32], y: qn.Array1[qn.f32]):
+    i = qn.global_id()
+    y[i] = a * x[i] + y[i]
+
+@qn.kernel
+def filled(value, x, n: qn.Const[int]):
+    i = qn.global_id()
+    x[i] = value * n
+
+not_a_kernel = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "some_kernels.py"
+    path.write_text(KERNELS)
+    return str(path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(compile_kernel, list(arguments), catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("emit", "shown"),
+    [("ir", b"kernel saxpy(a: f64 weak"), ("source", b"define "), ("asm", b".text"), ("artifact", b"\x7fELF")],
+)
+def test_what_is_emitted_for_the_host(file: str, emit: str, shown: bytes) -> None:
+    result = run(f"{file}:saxpy", "--target", "cpu", "--emit", emit)
+    assert result.exit_code == 0
+    assert shown in result.stdout_bytes
+
+
+@pytest.mark.parametrize(
+    ("emit", "shown"),
+    [("source", b"__global__"), ("ptx", b".target sm_90"), ("asm", b"saxpy"), ("artifact", b"\x7fELF")],
+)
+def test_what_is_emitted_for_a_gpu_that_is_not_here(file: str, emit: str, shown: bytes) -> None:
+    pytest.importorskip("quernel_cuda", reason="needs the cuda backend")
+    result = run(f"{file}:saxpy", "--target", "cuda:sm_90", "--emit", emit)
+    assert result.exit_code == 0
+    assert shown in result.stdout_bytes
+
+
+def test_an_artifact_goes_to_a_file(file: str, tmp_path: Path) -> None:
+    output = tmp_path / "saxpy.o"
+    result = run(f"{file}:saxpy", "--target", "cpu", "--emit", "artifact", "-o", str(output))
+    assert result.exit_code == 0
+    assert result.output == ""
+    assert output.read_bytes().startswith(b"\x7fELF")
+
+
+def test_types_constants_and_blocks_are_given(file: str) -> None:
+    arguments = ("--type", "value=f32", "--type", "x=Array2[f32]", "--const", "n=3", "--block", "4,16", "--json")
+    result = run(f"{file}:filled", "--target", "cpu", *arguments)
+    found = json.loads(result.output)
+    assert (found["kernel"], found["block"]) == ("filled", [4, 16])
+    assert found["artifact_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("saxpy", "--target", "cpu"), "names no kernel"),
+        (("{file}:missing", "--target", "cpu"), "has no kernel 'missing'"),
+        (("{file}:not_a_kernel", "--target", "cpu"), "has no kernel 'not_a_kernel'"),
+        (("nowhere.py:saxpy", "--target", "cpu"), "there is no file nowhere.py"),
+        (("no_such_module:saxpy", "--target", "cpu"), "cannot import no_such_module"),
+        (("{file}:filled", "--target", "cpu", "--type", "value"), "write NAME=…"),
+        (("{file}:filled", "--target", "cpu", "--type", "value=f33"), "use one of bool, i8"),
+        (("{file}:filled", "--target", "cpu", "--const", "n=three"), "is no Python literal"),
+        (("{file}:saxpy", "--target", "cpu", "--block", "many"), "is no integer"),
+        (("{file}:saxpy", "--target", "cpu", "--emit", "ptx"), "cpu has no ptx to show"),
+    ],
+)
+def test_what_is_wrong_is_said(file: str, arguments: tuple[str, ...], message: str) -> None:
+    result = run(*(part.format(file=file) for part in arguments))
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_an_unknown_target_is_refused(file: str) -> None:
+    with pytest.raises(DeviceError, match="target"):
+        run(f"{file}:saxpy", "--target", "cpu:z80")
+
+
+def test_a_missing_type_is_named(file: str) -> None:
+    with pytest.raises(KernelTypeError, match="parameter 'value' has no exact type"):
+        run(f"{file}:filled", "--target", "cpu", "--const", "n=1")
+
+
+def test_the_command_is_listed() -> None:
+    from quernel.cli import _root
+
+    assert "compile" in _root.list_commands(click.Context(_root))

@@ -1,0 +1,299 @@
+"""The device's operations against a stand-in for the driver: what is called, in which order and context."""
+
+from __future__ import annotations
+
+import gc
+import struct
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.cuda import harness
+from tests.unit.cuda.fake_driver import FakeDriver, cells_at
+
+from quernel.compiler.arguments import ArgumentPacker, ArrayArgument
+from quernel.compiler.artifacts import ArtifactId
+from quernel.compiler.halves import LaunchFacts
+from quernel.dtypes import f32
+from quernel.errors import CompilationError, DeviceError, LaunchError
+from quernel.geometry import LaunchForm, extent_geometry, grid_geometry
+from quernel.ir.nodes import Binary, BinaryOp, Module
+from quernel.runtime.operations import Memory
+from quernel_cuda import _driver
+from quernel_cuda.device import CudaDevice
+from quernel_cuda.plugin import CudaBackend
+
+
+@pytest.fixture
+def device(fake: FakeDriver) -> CudaDevice:
+    backend = CudaBackend()
+    infos = backend.devices()
+    assert isinstance(infos, tuple)
+    return backend.open(infos[0])
+
+
+def doubled(block: tuple[int, ...] = (64,), form: LaunchForm = LaunchForm.OVER) -> Module:
+    params = (harness.array("x", f32), harness.array("y", f32))
+    x = harness.load("x", f32)
+    return harness.kernel(
+        params, (harness.store("y", Binary(op=BinaryOp.ADD, left=x, right=x)),), block=block, form=form
+    )
+
+
+def status(name: str) -> Any:
+    return getattr(_driver.driver().CUresult, name)
+
+
+def ready(device: CudaDevice, module: Module) -> tuple[Any, Any, Any]:
+    compiler = device.target.compiler
+    assert isinstance(compiler, harness.CudaCompiler)
+    artifact = harness.compiled(compiler, module)
+    loaded = device.target.load(ArtifactId(harness.definition(module).id, harness.WHOLE), artifact)
+    return device.prepare(loaded, artifact.header), artifact.header, loaded
+
+
+def test_the_device_is_shown_without_opening_it(fake: FakeDriver) -> None:
+    (info,) = CudaBackend().devices()  # type: ignore[misc]
+    assert (info.name, info.kind, info.memory_bytes) == ("Fake GPU", "gpu", 1 << 30)
+    assert info.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert ("compute capability", "9.0") in info.details
+    assert "cuDevicePrimaryCtxRetain" not in fake.names()
+
+
+def test_an_old_driver_is_named_with_the_mend(fake: FakeDriver) -> None:
+    fake.version = 12040
+    found = CudaBackend().devices()
+    assert not isinstance(found, tuple)
+    assert found.reason == "the driver runs CUDA 12.4, which is older than NVRTC 13.0: it loads nothing compiled here"
+    assert found.fix == "update NVIDIA's driver"
+
+
+def test_the_target_of_a_device_is_that_of_its_architecture(device: CudaDevice) -> None:
+    assert device.target.compiler.target_info == CudaBackend().target_info("sm_90")
+
+
+@pytest.mark.parametrize("nbytes", [1, 4096, (2 << 20) + 1, 9 << 20])
+def test_bytes_come_back_as_they_went(device: CudaDevice, nbytes: int) -> None:
+    data = np.random.default_rng(1).integers(0, 256, nbytes, dtype=np.uint8)
+    memory = device.allocate(nbytes)
+    device.copy_from_host(memory, 0, data, None)
+    back = np.zeros(nbytes, np.uint8)
+    device.copy_to_host(back, memory, 0, None)
+    assert np.array_equal(back, data)
+
+
+@pytest.mark.parametrize("pattern", [b"a", b"ab", b"abcd", b"abc", b"abcdefgh", bytes(range(16)), b"x" * 8])
+@pytest.mark.parametrize("count", [1, 3, 256, 257, 3000])
+def test_patterns_of_any_length_are_filled(device: CudaDevice, pattern: bytes, count: int) -> None:
+    memory = device.allocate(len(pattern) * count + 16)
+    device.fill(memory, 0, b"\0", memory.nbytes, None)
+    device.fill(memory, 16, pattern, count, None)
+    found = np.empty(memory.nbytes, np.uint8)
+    device.copy_to_host(found, memory, 0, None)
+    assert found.tobytes() == bytes(16) + pattern * count
+
+
+def test_overlapping_copies_go_by_way_of_other_memory(device: CudaDevice) -> None:
+    memory = device.allocate(100)
+    device.copy_from_host(memory, 0, np.arange(100, dtype=np.uint8), None)
+    device.copy(memory, 10, memory, 0, 90, None)
+    found = np.empty(100, np.uint8)
+    device.copy_to_host(found, memory, 0, None)
+    assert found.tolist() == [*range(10), *range(90)]
+
+
+def test_no_context_is_left_behind(device: CudaDevice, fake: FakeDriver) -> None:
+    memory = device.allocate(8)
+    device.fill(memory, 0, b"\0", 8, None)
+    stream = device.open_stream()
+    device.elapsed_ns(device.record_event(stream), device.record_event(stream))
+    device.synchronize(None)
+    device.close_stream(stream)
+    device.free(memory)
+    device.close()
+    assert fake.current == []
+    assert fake.names().count("cuDevicePrimaryCtxRelease") == 1
+
+
+def test_no_context_is_left_behind_by_a_failure(device: CudaDevice, fake: FakeDriver) -> None:
+    fake.failing["cuMemAllocAsync"] = status("CUDA_ERROR_OUT_OF_MEMORY")
+    with pytest.raises(DeviceError, match="allocating 12345 bytes with 1048576 of 1073741824 free failed"):
+        device.allocate(12345)
+    assert fake.current == []
+    assert fake.names().count("cuMemAllocAsync") == 2
+    assert "cuMemPoolTrimTo" in fake.names()
+
+
+def test_launches_pass_cells_and_blocks(device: CudaDevice, fake: FakeDriver) -> None:
+    run, header, _ = ready(device, doubled())
+    assert header.points_per_thread == 4
+    geometry = extent_geometry(1000, (64,))
+    arguments = [ArrayArgument(0x1000, (1000,), (1,)), ArrayArgument(0x2000, (1000,), (1,))]
+    run(geometry, ArgumentPacker(header)(arguments, geometry), None)
+    _, dimensions, shared, pointers = fake.launched[-1]
+    assert dimensions == (4, 1, 1, 64, 1, 1)
+    assert shared == 0
+    assert cells_at(pointers, len(header.slots)) == [0x1000, 0x2000, 1000, 0]
+
+
+def test_each_thread_has_cells_of_its_own(device: CudaDevice, fake: FakeDriver) -> None:
+    run, header, _ = ready(device, doubled())
+    geometry = extent_geometry(10, (64,))
+    together = threading.Barrier(4)
+
+    def work() -> None:
+        together.wait()
+        run(geometry, bytes(8 * len(header.slots)), None)
+        together.wait()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({pointers for *_, pointers in fake.launched}) == 4
+
+
+def test_rows_of_blocks_have_no_limit_of_65535(device: CudaDevice, fake: FakeDriver) -> None:
+    params = (harness.array("y", f32, 2),)
+    here = (harness.index(axis=0), harness.index(axis=1))
+    module = harness.kernel(params, (harness.store("y", harness.const(1.0, f32), *here),), block=(8, 32))
+    run, header, _ = ready(device, module)
+    geometry = extent_geometry((1_000_000, 130), (8, 32))
+    run(geometry, bytes(8 * len(header.slots)), None)
+    assert fake.launched[-1][1] == (125_000 * 2, 1, 1, 32, 8, 1)
+
+
+def test_a_launch_of_too_many_blocks_is_refused(device: CudaDevice) -> None:
+    run, header, _ = ready(device, doubled())
+    with pytest.raises(LaunchError, match="launch it in parts"):
+        run(extent_geometry(1 << 41, (64,)), bytes(8 * len(header.slots)), None)
+
+
+def test_a_grid_is_reversed(device: CudaDevice, fake: FakeDriver) -> None:
+    module = harness.kernel(
+        (harness.array("y", f32),),
+        (harness.store("y", harness.const(1.0, f32), harness.index(axis=2)),),
+        block=(2, 4, 8),
+        form=LaunchForm.GRID,
+    )
+    run, header, _ = ready(device, module)
+    run(grid_geometry((3, 5, 7), (2, 4, 8)), bytes(8 * len(header.slots)), None)
+    assert fake.launched[-1][1] == (7, 5, 3, 8, 4, 2)
+
+
+def test_a_launch_while_another_context_is_current_makes_ours_current(device: CudaDevice, fake: FakeDriver) -> None:
+    run, header, _ = ready(device, doubled())
+    ours = device._context.handle
+
+    def answered(*arguments: Any) -> Any:
+        return status("CUDA_SUCCESS" if fake.current[-1:] == [ours] else "CUDA_ERROR_INVALID_CONTEXT")
+
+    fake.on_launch = answered
+    run(extent_geometry(10, (64,)), bytes(8 * len(header.slots)), None)
+    assert len(fake.launched) == 2
+    assert fake.current == []
+
+
+def test_a_refused_launch_says_what_to_do(device: CudaDevice, fake: FakeDriver) -> None:
+    run, header, _ = ready(device, doubled())
+    fake.on_launch = lambda *arguments: status("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+    with pytest.raises(LaunchError, match=r"launching k .* CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES") as caught:
+        run(extent_geometry(10, (64,)), bytes(8 * len(header.slots)), None)
+    assert caught.value.fix is not None
+    assert "smaller block" in caught.value.fix
+
+
+def test_a_late_failure_names_the_probable_launch(device: CudaDevice, fake: FakeDriver) -> None:
+    run, header, _ = ready(device, doubled())
+    run(extent_geometry(10, (64,)), bytes(8 * len(header.slots)), None)
+    fake.failing["cuCtxSynchronize"] = status("CUDA_ERROR_ILLEGAL_ADDRESS")
+    with pytest.raises(DeviceError, match=r"most probably the launch of k.* context is lost"):
+        device.synchronize(None)
+
+
+def test_a_failure_after_everything_was_waited_for_blames_no_launch(device: CudaDevice, fake: FakeDriver) -> None:
+    run, header, _ = ready(device, doubled())
+    run(extent_geometry(10, (64,)), bytes(8 * len(header.slots)), None)
+    device.synchronize(None)
+    fake.failing["cuCtxSynchronize"] = status("CUDA_ERROR_ILLEGAL_ADDRESS")
+    with pytest.raises(DeviceError, match="context is lost") as caught:
+        device.synchronize(None)
+    assert "probably" not in caught.value.what
+
+
+def test_code_that_the_driver_refuses_is_compiled_again(device: CudaDevice, fake: FakeDriver) -> None:
+    fake.failing["cuModuleLoadData"] = status("CUDA_ERROR_NO_BINARY_FOR_GPU")
+    with pytest.raises(CompilationError, match="loading k failed"):
+        ready(device, doubled())
+
+
+def test_open_streams_wait_for_memory_of_the_default_one(device: CudaDevice, fake: FakeDriver) -> None:
+    stream = device.open_stream()
+    fake.calls.clear()
+    device.allocate(64)
+    waits = [arguments for name, arguments in fake.calls if name == "cuStreamWaitEvent"]
+    assert [arguments[0] for arguments in waits] == [stream.handle]
+
+
+def test_memory_is_freed_behind_the_work_of_open_streams(device: CudaDevice, fake: FakeDriver) -> None:
+    stream = device.open_stream()
+    memory = device.allocate(64)
+    fake.calls.clear()
+    device.free(memory)
+    names = fake.names()
+    assert names.index("cuStreamWaitEvent") < names.index("cuMemFreeAsync")
+    assert next(given[1] for name, given in fake.calls if name == "cuEventRecord") == stream.handle
+
+
+def test_a_stream_that_captures_waits_for_nothing_outside(device: CudaDevice, fake: FakeDriver) -> None:
+    stream = device.open_stream()
+    capture = device.begin_graph(stream)
+    fake.calls.clear()
+    memory = device.allocate(64)
+    device.free(memory)
+    assert "cuStreamWaitEvent" not in fake.names()
+    graph = device.end_graph(capture)
+    device.launch_graph(graph, None)
+    device.update_graph(graph, device.begin_graph(stream))
+    assert "cuGraphExecUpdate" in fake.names()
+    fake.calls.clear()
+    del graph
+    gc.collect()
+    assert {"cuGraphExecDestroy", "cuGraphDestroy"} <= set(fake.names())
+
+
+def test_freeing_after_closing_does_nothing(device: CudaDevice, fake: FakeDriver) -> None:
+    memory = device.allocate(64)
+    device.close()
+    fake.calls.clear()
+    device.free(memory)
+    device.close()
+    assert fake.calls == []
+
+
+def test_an_empty_allocation_has_no_address(device: CudaDevice) -> None:
+    memory = device.allocate(0)
+    assert memory == Memory(0, 0) or (memory.address, memory.nbytes) == (0, 0)
+    device.free(memory)
+
+
+def test_the_variant_says_what_holds_for_all_arrays(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = LaunchFacts(aligned16=True, contiguous=False, index32=True)
+    assert device.target.variant(facts).several_points
+    monkeypatch.setenv("QUERNEL_SEVERAL_POINTS", "0")
+    found = device.target.variant(facts)
+    assert (found.aligned16, found.contiguous, found.index32, found.several_points) == (True, False, True, False)
+
+
+def test_scalars_are_cells_of_their_width(device: CudaDevice, fake: FakeDriver) -> None:
+    params = (harness.scalar("a", f32), harness.array("y", f32))
+    from quernel.ir.nodes import Param
+
+    module = harness.kernel(params, (harness.store("y", Param(name="a", type=f32)),))
+    run, header, _ = ready(device, module)
+    geometry = extent_geometry(10, (64,))
+    run(geometry, ArgumentPacker(header)([1.5, ArrayArgument(0x40, (10,), (1,))], geometry), None)
+    first = cells_at(fake.launched[-1][3], len(header.slots))[0]
+    assert struct.pack("<Q", first)[:4] == struct.pack("<f", 1.5)
