@@ -75,12 +75,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def quernel_device(request: pytest.FixtureRequest) -> qn.Device:
     """An open device, of each backend or device that the command line names, or of every backend present."""
     import quernel as qn
-    from quernel.testing.lending import lend_arrays
 
-    device = qn.device(request.param)
-    if not device.is_host_accessible:
-        lend_arrays()
-    return device
+    return qn.device(request.param)
 
 
 def _specs(config: pytest.Config) -> list[str]:

@@ -13,7 +13,6 @@ from typing import Any, Final
 import attrs
 
 from quernel.testing.fuzz.programs import Program
-from quernel.testing.lending import lend_arrays
 
 __all__ = ["Outcome", "check_exact", "check_inexact", "fuzz", "search", "work"]
 
@@ -128,7 +127,6 @@ def fuzz(backend: str, examples: int, workers: int, seed: int, keep: Path) -> in
 
 def work(backend: str, examples: int, seed: int, keep: Path) -> int:
     """One search, with its progress and its failure on the terminal; the exit status."""
-    lend_arrays()
     said = time.monotonic()
 
     def progress(ran: int) -> None:
