@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import quernel as qn
+from quernel.testing import launching
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "cooperation.py"
 SIZES = (1, 2, 31, 255, 256, 257, 511, 513, 1500)
@@ -30,7 +31,7 @@ def programs() -> SimpleNamespace:
 
 @pytest.fixture
 def on(quernel_device: Any, is_checked: bool) -> Callable[[Any], Any]:
-    return lambda kernel: kernel.options(device=quernel_device, checked=is_checked)
+    return lambda kernel: launching.on(quernel_device, kernel).options(checked=is_checked)
 
 
 def random(n: int) -> np.random.Generator:

@@ -50,7 +50,7 @@ def module_of(body: str, form: LaunchForm = LaunchForm.OVER, block: tuple[int, .
     """The kernel whose body this is; parameters are the types' names."""
     lines = "\n".join(f"    {line}" for line in body.strip("\n").split("\n"))
     text = f"def k({', '.join(types)}):\n{lines}\n"
-    name = f"<kernel {next(numbers)}>"
+    name = f"<lanes {next(numbers)}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"qn": qn, "math": math, "__name__": "spmd_kernels"}
     exec(compile(text, name, "exec"), namespace)

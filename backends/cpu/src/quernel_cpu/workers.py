@@ -6,19 +6,19 @@ A forked child has no workers and starts its own. The threads end with the proce
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import struct
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from quernel_cpu import native_pool
 
-__all__ = ["NativeWorkers", "make_native_workers", "native_workers"]
+if TYPE_CHECKING:
+    from logging import Logger
 
-_log = logging.getLogger(__name__)
+__all__ = ["NativeWorkers", "make_native_workers", "native_workers"]
 
 _RUN_TYPE = ctypes.CFUNCTYPE(
     ctypes.c_int32,
@@ -94,7 +94,7 @@ class NativeWorkers:
                     ctypes.byref(thread), None, ctypes.c_void_p(self._worker), ctypes.byref(start)
                 )
                 if status:
-                    _log.warning("a worker thread could not be started: %s", os.strerror(status))
+                    _log().warning("a worker thread could not be started: %s", os.strerror(status))
                     return
                 self._libc.pthread_detach(thread)
                 self._num_started = number
@@ -138,7 +138,7 @@ class _Making:
             libraries = _toolchain.load_symbols(object_code, native_pool.RUN, native_pool.WORKER)
             self.workers = NativeWorkers(libraries, ctypes.CDLL(None))
         except Exception:
-            _log.debug("native workers cannot be made here; Python's threads serve", exc_info=True)
+            _log().debug("native workers cannot be made here; Python's threads serve", exc_info=True)
 
 
 _making = _Making()
@@ -168,3 +168,10 @@ def _start_over() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_over)
+
+
+def _log() -> Logger:
+    """Imported when there is something to say: a warm start has nothing."""
+    import logging
+
+    return logging.getLogger(__name__)

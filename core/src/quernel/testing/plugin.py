@@ -98,7 +98,7 @@ def _chosen(config: pytest.Config) -> list[str]:
             raise pytest.UsageError(f"no device for {spec!r}: {error}") from error
     if asked:
         return list(dict.fromkeys(asked))
-    return [backend.name for backend in qn.backends() if backend.ok and qn.devices(backend.name)]
+    return list(dict.fromkeys(info.backend for info in qn.devices()))
 
 
 # --- what a device claims ---------------------------------------------------------------------------------------------
