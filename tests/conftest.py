@@ -4,7 +4,13 @@ import os
 import shutil
 import tempfile
 
+import hypothesis
 import pytest
+
+# Where a run decides whether a change lands, the same examples are tried each time; elsewhere new ones are looked for.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("ci")
 
 import quernel
 

@@ -200,8 +200,12 @@ class _Writer:
             case "p":
                 self.put(f"p[{self.index(self.pick('v0', 'v1'), 3)}] = {self.varying()}")
             case "atomic":
-                old = self.pick("", "a = ")
-                self.put(f"{old}atomic.add(z[{self.index('v1', LENGTH)}], {self.varying()})")
+                # The old value of a cell that several threads add to depends on their order; that of a thread's own
+                # cell does not.
+                if self.pick(True, False):
+                    self.put(f"a = atomic.add(y[global_id(0)], {self.varying()})")
+                else:
+                    self.put(f"atomic.add(z[{self.index('v1', LENGTH)}], {self.varying()})")
             case "if":
                 self.put(f"if {self.condition(self.varying())}:")
                 self.depth += 1
