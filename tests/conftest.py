@@ -7,12 +7,12 @@ import tempfile
 import hypothesis
 import pytest
 
+import quernel
+
 # Where a run decides whether a change lands, the same examples are tried each time; elsewhere new ones are looked for.
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):
     hypothesis.settings.load_profile("ci")
-
-import quernel
 
 
 def pytest_configure(config: pytest.Config) -> None:
