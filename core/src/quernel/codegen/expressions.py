@@ -41,6 +41,8 @@ from quernel.locations import Location
 
 __all__ = ["Expressions"]
 
+_WIDEST_ALIGNMENT: Final = 16
+"""Bytes to which the memory of arguments is sure to be aligned."""
 _MAX_DEPTH: Final = 24
 """Deeper expressions are cut by temporaries: compilers take some 200 brackets, and readers fewer."""
 
@@ -122,6 +124,11 @@ class Expressions:
 
     def _load(self, place: Place, indices: tuple[Code, ...]) -> Code:
         array = self._scope.arrays[place.root]
+        if _is_wide(array, place):
+            assert isinstance(array.element, VectorType)
+            scalars, element = self._scalars(array, indices), array.element.element
+            parts = (self._types.loaded(primary(f"{scalars}[{n}]"), element) for n in range(array.element.length))
+            return self._types.make_vector(array.element, tuple(parts))
         if _is_plain(array, place):
             assert not isinstance(place.type, StructType)
             found = self._element(array, indices)
@@ -133,6 +140,11 @@ class Expressions:
     def store(self, place: Place, indices: tuple[Code, ...], value: Code) -> str:
         """The statement that writes a value to a place."""
         array = self._scope.arrays[place.root]
+        if _is_wide(array, place):
+            assert isinstance(array.element, VectorType)
+            scalars, element = self._scalars(array, indices), array.element.element
+            parts = (self._types.component(value, element, n) for n in range(array.element.length))
+            return " ".join(f"{scalars}[{n}] = {self._types.stored(part, element)};" for n, part in enumerate(parts))
         if _is_plain(array, place):
             assert not isinstance(place.type, StructType)
             return f"{self._element(array, indices)} = {self._types.stored(value, place.type)};"
@@ -170,16 +182,26 @@ class Expressions:
             return f"{array.pointer} + {inside(offset, Binding.PRODUCT)} * {array.element.itemsize}{before}"
         # A component of a vector: its address is counted in scalars of the vector's element type.
         assert isinstance(array.element, VectorType)
-        scalar_type = self._types.pointer(array.element.element, array.kind, is_written=True)
         number = bytes_before // array.element.element.itemsize
         after = f" + {number}" if number else ""
-        return f"({scalar_type})&{self._element(array, indices)}{after}"
+        return f"{self._scalars(array, indices)}{after}"
+
+    def _scalars(self, array: ArrayCode, indices: tuple[Code, ...]) -> str:
+        """The address of a vector's first component."""
+        assert isinstance(array.element, VectorType)
+        scalar_type = self._types.pointer(array.element.element, array.kind, is_written=True)
+        return f"(({scalar_type})&{self._element(array, indices)})"
 
 
 def scalar(type_: ValueType) -> DType:
     """The type of an operand that the verifier found to be a scalar."""
     assert isinstance(type_, DType)
     return type_
+
+
+def _is_wide(array: ArrayCode, place: Place) -> bool:
+    """Whether a whole vector is meant that is wider than memory is sure to be aligned: it goes by its components."""
+    return isinstance(array.element, VectorType) and not place.view and array.element.itemsize > _WIDEST_ALIGNMENT
 
 
 def _is_plain(array: ArrayCode, place: Place) -> bool:
