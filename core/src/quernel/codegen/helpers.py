@@ -225,12 +225,15 @@ class Helpers:
 
     # --- floats -------------------------------------------------------------------------------------------------------
 
+    # Some compilers take fmod's result for no NaN where its first operand is finite, so NaNs are told apart first.
+
     def _float_mod(self, name: str, dtype: DType) -> str:
         c_type, zero = self._type(dtype), self._float(0.0, dtype)
         return f"""{self._head(dtype, name, (dtype, "a"), (dtype, "b"))}{{
     const {c_type} rest = {self._math(self._dialect.math[_FMOD], dtype, "a", "b")};
     const {c_type} signed_zero = {self._math(self._dialect.math[_COPYSIGN], dtype, zero, "b")};
-    return rest == {zero} ? signed_zero : (rest < {zero}) != (b < {zero}) ? rest + b : rest;
+    const {c_type} whole = rest == {zero} ? signed_zero : (rest < {zero}) != (b < {zero}) ? rest + b : rest;
+    return a != a || b != b ? {self._dialect.nan[dtype]} : whole;
 }}
 """
 
@@ -245,7 +248,7 @@ class Helpers:
     const {c_type} whole = {self._math(self._dialect.math[_FLOOR], dtype, "quotient")};
     const {c_type} nearest = quotient - whole > {self._float(0.5, dtype)} ? whole + {one} : whole;
     const {c_type} signed_zero = {self._math(copysign, dtype, zero, f"a * {direction}")};
-    return b == {zero} ? {self._dialect.nan[dtype]} : quotient == {zero} ? signed_zero : nearest;
+    return a != a || b != b || b == {zero} ? {self._dialect.nan[dtype]} : quotient == {zero} ? signed_zero : nearest;
 }}
 """
 
