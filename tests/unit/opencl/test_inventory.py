@@ -10,6 +10,7 @@ import pytest
 from tests.unit.opencl.harness import infos
 
 from quernel.errors import DeviceError
+from quernel.installing import install_backend
 from quernel.runtime.operations import DeviceInfo, Unavailable
 from quernel_opencl import _toolchain, inventory
 from quernel_opencl.plugin import OpenclBackend
@@ -64,7 +65,7 @@ def test_no_driver_is_said_with_the_mend(monkeypatch: pytest.MonkeyPatch) -> Non
     found = OpenclBackend().devices()
     assert isinstance(found, Unavailable)
     assert "no OpenCL driver" in found.reason
-    assert "quernel-opencl[pocl]" in found.fix
+    assert install_backend("opencl", extra="pocl") in found.fix
     (problem,) = OpenclBackend().health().problems
     assert problem.reason == "no OpenCL driver was found"
 

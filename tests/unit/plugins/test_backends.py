@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from tests.unit.plugins.conftest import backend_source
 
 from quernel.errors import PluginError
+from quernel.installing import install_backend, upgrade
 from quernel.plugins.backends import BackendCatalog
 from quernel.plugins.entries import BACKENDS
 
@@ -64,7 +66,7 @@ def test_newer_plugin_asks_for_a_newer_core_and_an_older_one_for_its_own_upgrade
     install("new", {BACKENDS: {"new": "plug_new"}}, plug_new=backend_source("new", api=2))
     install("old", {BACKENDS: {"old": "plug_old"}}, plug_old=backend_source("old", api=0))
     fixes = {info.name: info.fix for info in catalog.infos()}
-    assert fixes == {"new": "pip install --upgrade quernel", "old": "pip install --upgrade old"}
+    assert fixes == {"new": upgrade("quernel"), "old": "pip install --upgrade old"}
 
 
 def test_api_version_is_checked_before_anything_of_the_plugin_is_called(
@@ -99,9 +101,8 @@ def test_the_core_keeps_the_name_of_its_interpreter(install: Any, catalog: Backe
 
 @pytest.mark.parametrize("name", ["cpu", "cuda", "opencl"])
 def test_backend_that_is_not_installed_says_how_to_get_it(name: str, catalog: BackendCatalog) -> None:
-    with pytest.raises(
-        PluginError, match=rf'the backend \'{name}\' is not installed\n  fix: pip install "quernel\[{name}\]"'
-    ):
+    install = re.escape(install_backend(name))
+    with pytest.raises(PluginError, match=f"the backend '{name}' is not installed\n  fix: {install}"):
         catalog.load(name)
 
 
@@ -109,6 +110,13 @@ def test_unknown_name_lists_those_installed(install: Any, catalog: BackendCatalo
     install("a", {BACKENDS: {"one": "plug_one"}}, plug_one=backend_source("one"))
     with pytest.raises(PluginError, match="no backend is named 'tpu'; installed: one"):
         catalog.load("tpu")
+
+
+@pytest.mark.parametrize(("name", "meant"), [("cup", "cpu"), ("opncl", "opencl"), ("ones", "one")])
+def test_misspelt_name_shows_the_one_meant(name: str, meant: str, install: Any, catalog: BackendCatalog) -> None:
+    install("a", {BACKENDS: {"one": "plug_one"}}, plug_one=backend_source("one"))
+    with pytest.raises(PluginError, match=f"no backend is named '{name}'.*\n  fix: did you mean '{meant}'\\?"):
+        catalog.load(name)
 
 
 def test_backend_installed_later_is_found(install: Any, catalog: BackendCatalog) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextvars
+import re
 import threading
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from tests.unit.runtime.scripted import ScriptedBackend, Source
 
 from quernel.errors import DeviceError, LaunchError, PluginError
+from quernel.installing import install_backend
 from quernel.runtime.asking import ask_health
 from quernel.runtime.directory import DeviceDirectory, directory, use
 from quernel.runtime.operations import DeviceInfo, Unavailable
@@ -63,8 +65,18 @@ def test_auto_takes_gpus_first_and_the_host_before_opencl_on_it(backends: dict[s
 
 def test_auto_never_takes_the_interpreter_and_says_how_to_get_a_backend() -> None:
     source = Source(ScriptedBackend("reference", [("cpu", "Interpreter")]))
-    with pytest.raises(DeviceError, match=r'no backend is installed\n  fix: pip install "quernel\[cpu\]"'):
+    with pytest.raises(DeviceError, match=f"no backend is installed\n  fix: {re.escape(install_backend('cpu'))}"):
         DeviceDirectory(source).device("auto")
+
+
+@pytest.mark.parametrize("spec", ["gpu", "GPU:0", "accelerator"])
+def test_kind_of_device_without_a_backend_says_how_to_name_one(spec: str) -> None:
+    kind = spec.lower().partition(":")[0]
+    what = f'\'{kind}\' is a kind of device, not a backend\n  fix: write "auto" .*"opencl:{kind}"'
+    for ask in (DeviceDirectory(Source(ScriptedBackend("cpu", CPU))).device, DeviceDirectory().infos):
+        if ask.__name__ == "device" or ":" not in spec:
+            with pytest.raises(DeviceError, match=what):
+                ask(spec)
 
 
 def test_auto_goes_on_past_a_device_that_cannot_be_opened_and_warns(caplog: pytest.LogCaptureFixture) -> None:

@@ -78,9 +78,11 @@ def target_of_device(major: int, minor: int) -> TargetInfo:
     """
     number = 10 * major + minor
     if number < _OLDEST:
+        from quernel.installing import install_backend
+
         raise DeviceError(
             f"compute capability {major}.{minor} is older than 7.5, the oldest that NVRTC compiles for",
-            fix="use a newer device, or OpenCL: pip install quernel-opencl",
+            fix=f"use a newer device, or OpenCL: {install_backend('opencl')}",
         )
     name = f"sm_{number}"
     if number in _ESTABLISHED or number in _toolchain.supported_architectures():

@@ -16,11 +16,6 @@ __all__ = ["QUERNEL_PLUGIN_API", "OpenclBackend", "quernel_backend"]
 
 QUERNEL_PLUGIN_API: Final = 1
 
-_INSTALL: Final = (
-    'install a driver of the device\'s vendor, or one for CPUs: pip install "quernel-opencl[pocl]" or '
-    '"quernel-opencl[intel]"'
-)
-
 
 class OpenclBackend(Backend):
     """All OpenCL devices. Drivers are loaded when devices are asked for, and not before."""
@@ -35,10 +30,10 @@ class OpenclBackend(Backend):
         try:
             found, silent = find_devices()
         except QuernelError as error:
-            return Unavailable(error.what, error.fix or _INSTALL)
+            return Unavailable(error.what, error.fix or _how_to_install())
         if not found:
             reason = "; ".join(silent) or "no OpenCL driver was found"
-            return Unavailable(reason, _INSTALL)
+            return Unavailable(reason, _how_to_install())
         return tuple(device_info(index, device) for index, device in enumerate(found))
 
     def target_info(self, target: str) -> TargetInfo:
@@ -84,9 +79,16 @@ class OpenclBackend(Backend):
         """Versions of pyopencl and of every driver, and what is wrong with drivers that do not work."""
         from quernel_opencl.inventory import health
 
-        return health(_INSTALL)
+        return health(_how_to_install())
 
 
 def quernel_backend() -> Backend:
     """The opencl backend."""
     return OpenclBackend()
+
+
+def _how_to_install() -> str:
+    from quernel.installing import install_backend
+
+    ways = " or ".join(install_backend("opencl", extra=extra) for extra in ("pocl", "intel"))
+    return f"install a driver of the device's vendor, or one for CPUs: {ways}"

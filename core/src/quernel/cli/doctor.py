@@ -39,6 +39,7 @@ def _versions() -> dict[str, str]:
 def _backend_reports(findings: list[_Finding]) -> list[dict[str, Any]]:
     import quernel as qn
     from quernel.errors import QuernelError
+    from quernel.installing import install_backend
     from quernel.plugins import BackendCatalog
     from quernel.runtime.asking import ask_devices, ask_health
     from quernel.runtime.operations import Unavailable
@@ -70,7 +71,7 @@ def _backend_reports(findings: list[_Finding]) -> list[dict[str, Any]]:
         reports.append(report)
     installed = {info.name for info in infos}
     findings.extend(
-        _Finding(f"backend {name}", "it is not installed", f'pip install "quernel[{name}]"')
+        _Finding(f"backend {name}", "it is not installed", install_backend(name))
         for name in _IN_TREE
         if name not in installed
     )

@@ -15,7 +15,9 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
-        raise click.ClickException('pictures need Pillow: pip install "quernel[demo]"') from None
+        from quernel.installing import install_extra
+
+        raise click.ClickException(f"pictures need Pillow: {install_extra('demo')}") from None
     return Image
 
 

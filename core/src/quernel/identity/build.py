@@ -13,8 +13,8 @@ from quernel.identity.ids import BuildId
 
 __all__ = ["UNCOUNTED_SOURCES", "build_id_hash", "sources_are_unchanged", "sources_digest"]
 
-UNCOUNTED_SOURCES = ("api", "cli", "plugins", "runtime", "store", "testing")
-"""The subpackages of the core that cannot change what a kernel becomes. All else counts; of a backend, every file."""
+UNCOUNTED_SOURCES = ("api", "cli", "installing", "plugins", "runtime", "store", "testing")
+"""What of the core cannot change what a kernel becomes. All else counts; of a backend, every file."""
 
 
 def build_id_hash(*packages: str | os.PathLike[str]) -> BuildId:

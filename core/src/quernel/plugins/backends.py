@@ -135,8 +135,16 @@ class BackendCatalog:
     def _missing(self, name: str) -> PluginError:
         names = ", ".join(self.names()) or "none"
         if name in _EXTRAS:
-            return PluginError(f"the backend {name!r} is not installed", fix=f'pip install "quernel[{name}]"')
-        return PluginError(f"no backend is named {name!r}; installed: {names}", fix="check the name, see qn.backends()")
+            from quernel.installing import install_backend
+
+            return PluginError(f"the backend {name!r} is not installed", fix=install_backend(name))
+        from difflib import get_close_matches
+
+        meant = get_close_matches(name, {*self.names(), *_EXTRAS}, 1)
+        fix = f"did you mean {meant[0]!r}? " if meant else ""
+        return PluginError(
+            f"no backend is named {name!r}; installed: {names}", fix=f"{fix}check the name, see qn.backends()"
+        )
 
 
 def load_plugin_module(entry: PluginEntry) -> object:
@@ -145,20 +153,27 @@ def load_plugin_module(entry: PluginEntry) -> object:
     Raises:
         PluginError: it fails to import, or was built for another core.
     """
-    update = f"pip install --upgrade {entry.distribution}"
     try:
         module = import_module(entry.module)
     except (Exception, SystemExit) as error:
         reason = f"importing {entry.module} failed: {type(error).__name__}: {error}"
-        raise PluginError(reason, fix=f"mend or reinstall {entry.distribution}: {update}") from error
+        raise PluginError(
+            reason, fix=f"mend or reinstall {entry.distribution}: {_upgrade(entry.distribution)}"
+        ) from error
     api = getattr(module, "QUERNEL_PLUGIN_API", None)
     if api is None:
-        raise PluginError(f"{entry.module} does not say QUERNEL_PLUGIN_API", fix=update)
+        raise PluginError(f"{entry.module} does not say QUERNEL_PLUGIN_API", fix=_upgrade(entry.distribution))
     if type(api) is not int or api != PLUGIN_API:
         reason = f"it was built for plugin API {api!r}, this core has {PLUGIN_API}"
         newer = type(api) is int and api > PLUGIN_API
-        raise PluginError(reason, fix="pip install --upgrade quernel" if newer else update)
+        raise PluginError(reason, fix=_upgrade("quernel" if newer else entry.distribution))
     return module
+
+
+def _upgrade(distribution: str) -> str:
+    from quernel.installing import upgrade
+
+    return upgrade(distribution)
 
 
 def _try(entry: PluginEntry) -> _Claim:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BackendSource", "DeviceDirectory", "directory", "use"]
 
-_INSTALL = 'pip install "quernel[cpu]"'
 _NEVER_AUTOMATIC = "reference"
 
 
@@ -48,7 +47,7 @@ class _NoBackends:
         return ()
 
     def load(self, name: str) -> Backend:
-        raise PluginError(f"no backend is named {name!r}", fix=_INSTALL)
+        raise PluginError(f"no backend is named {name!r}", fix=_how_to_install())
 
 
 @final
@@ -181,10 +180,22 @@ class DeviceDirectory:
     def _devices_of(self, name: str) -> tuple[DeviceInfo, ...]:
         from quernel.runtime.asking import ask_devices
 
-        devices = ask_devices(self._source.load(name))
+        devices = ask_devices(self._load(name))
         if isinstance(devices, Unavailable):
             raise DeviceError(f"{name} has no devices: {devices.reason}", fix=devices.fix)
         return devices
+
+    def _load(self, name: str) -> Backend:
+        """The backend that a user named; a kind of device is no backend."""
+        from quernel.runtime.device_strings import KINDS
+
+        if name in KINDS and name not in self._source.names() and name != "cpu":
+            raise DeviceError(
+                f"{name!r} is a kind of device, not a backend",
+                fix=f'write "auto" for the best device there is, or BACKEND:{name}, such as "opencl:{name}"'
+                + (' (of "cuda", every device is one)' if name == "gpu" else ""),
+            )
+        return self._source.load(name)
 
     def _opened(self, backend: Backend, info: DeviceInfo) -> Device:
         key = (info.backend, info.index)
@@ -216,11 +227,11 @@ class DeviceDirectory:
 
     def _chosen(self, choice: DeviceChoice, name: str) -> Device:
         if not self._source.names():
-            raise DeviceError("no backend is installed", fix=_INSTALL)
+            raise DeviceError("no backend is installed", fix=_how_to_install())
         from quernel.runtime.asking import ask_devices
         from quernel.runtime.device_strings import select_device
 
-        backend = self._source.load(name)
+        backend = self._load(name)
         devices = ask_devices(backend)
         if not isinstance(devices, Unavailable):
             info = select_device(choice, devices)
@@ -274,7 +285,13 @@ class DeviceDirectory:
     def _none_found(self, what: str, reasons: list[str]) -> DeviceError:
         if not [name for name in self._source.names() if name != _NEVER_AUTOMATIC]:
             what = "no backend is installed"
-        return DeviceError(what, fix=_INSTALL, chain=tuple(reasons))
+        return DeviceError(what, fix=_how_to_install(), chain=tuple(reasons))
+
+
+def _how_to_install() -> str:
+    from quernel.installing import install_backend
+
+    return install_backend("cpu")
 
 
 def _log() -> logging.Logger:
