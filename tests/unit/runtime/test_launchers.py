@@ -15,7 +15,8 @@ from quernel.compiler.artifacts import ArtifactHeader, SlotKind
 from quernel.errors import DeviceError, KernelTypeError, LaunchError, ValidationError
 from quernel.installing import install_backend
 from quernel.runtime.devices import Device
-from quernel.runtime.ready import _check_shared
+from quernel.runtime.interceptors import LaunchMode
+from quernel.runtime.ready import RequestedLaunch, _check_shared
 
 SCALE = 2
 
@@ -711,3 +712,60 @@ def test_kernel_with_too_much_shared_memory_is_named_by_its_own_name(gpu: Device
         ValidationError, match="kernel greedy takes 1048576 bytes of shared memory, fake:0 allows 49152"
     ):
         _check_shared("greedy", header, Limits(), gpu)
+
+
+# --- modes ------------------------------------------------------------------------------------------------------------
+
+
+class Taking(LaunchMode):
+    def __init__(self, takes: bool) -> None:
+        self.takes = takes
+        self.shown: list[RequestedLaunch] = []
+
+    def take(self, launch: RequestedLaunch) -> bool:
+        self.shown.append(launch)
+        return self.takes
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_mode_is_shown_launches_before_anything_is_compiled(
+    gpu: Device, seen: ScriptedDevice, is_loaded: bool
+) -> None:
+    x = gpu.zeros(8, qn.f64)
+    launcher = counted.over(8)
+    bound = launcher.bind(x) if is_loaded else None
+    compiled, launched = len(seen.target.compiler.lowered), len(seen.launches)
+    with Taking(True) as outer, Taking(True) as mode:
+        launcher(x)
+        counted[1](x)
+        if bound is not None:
+            bound()
+    assert len(mode.shown) == (3 if is_loaded else 2)
+    assert not outer.shown
+    assert len(seen.target.compiler.lowered) == compiled
+    assert len(seen.launches) == launched
+    definition, artifact = mode.shown[0].identified()
+    assert mode.shown[0].device is gpu
+    launcher(x)
+    assert len(seen.launches) == launched + 1
+    assert seen.target.compiler.lowered[-1] == artifact
+    assert definition.name == "counted"
+
+
+def test_a_mode_that_takes_nothing_lets_launches_run(gpu: Device, seen: ScriptedDevice) -> None:
+    x = gpu.zeros(8, qn.f64)
+    with Taking(False) as outer, Taking(False) as mode:
+        counted.over(8)(x)
+    assert len(mode.shown) == len(outer.shown) == len(seen.launches) == 1
+    counted.over(8)(x)
+    assert len(mode.shown) == 1
+
+
+def test_a_mode_holds_for_its_own_context(gpu: Device, seen: ScriptedDevice) -> None:
+    x = gpu.zeros(8, qn.f64)
+    with Taking(True) as mode:
+        thread = threading.Thread(target=counted.over(8), args=(x,))
+        thread.start()
+        thread.join()
+    assert not mode.shown
+    assert len(seen.launches) == 1

@@ -1,15 +1,87 @@
-"""What may stand between a launch and its device: graphs that are captured, profiles that are taken."""
+"""What may stand between a launch and its device: modes of a context, graphs that are captured, profiles being taken."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from quernel.runtime.devices import Device
+    from quernel.runtime.ready import RequestedLaunch
 
-__all__ = ["Interceptor"]
+__all__ = ["Interceptor", "LaunchMode", "has_modes", "is_taken", "standing"]
+
+standing: Final[list[object]] = []
+"""All that stands anywhere in the process between launches and their devices. Launches on the quick path only ask
+whether it is empty; while it is not, launches of every thread go the general way, which looks for what is theirs."""
+_lock = threading.Lock()
+
+
+def _stand(what: object) -> None:
+    with _lock:
+        standing.append(what)
+
+
+def _step_aside(what: object) -> None:
+    with _lock:
+        standing[:] = [found for found in standing if found is not what]
+
+
+class LaunchMode:
+    """Is shown each launch of its context before anything is compiled for it, within a `with` block.
+
+    It holds for the current context, as `contextvars` define it: other threads are not affected. An object stands for
+    one `with` block at a time.
+    """
+
+    _token: Token[tuple[LaunchMode, ...]] | None = None
+
+    def __enter__(self) -> Any:
+        assert self._token is None, "a mode was entered twice"
+        self._token = _modes.set((*_modes.get(), self))
+        _stand(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        token, self._token = self._token, None
+        _step_aside(self)
+        if token is not None:
+            _modes.reset(token)
+
+    def take(self, launch: RequestedLaunch) -> bool:
+        """Is shown a launch whose arguments fit so far. Gives whether it was taken, and is not to run.
+
+        What it raises, the launch raises. Of nested modes the innermost is asked first; one that was taken is not shown
+        to the others.
+        """
+        raise AssertionError("a mode takes launches")
+
+
+_modes: ContextVar[tuple[LaunchMode, ...]] = ContextVar("quernel_launch_modes", default=())
+
+
+def _start_over() -> None:
+    """In the child of a fork: only this thread is there, and devices have let their interceptors go."""
+    global _lock
+    _lock = threading.Lock()
+    standing[:] = _modes.get()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_over)
+
+
+def is_taken(launch: RequestedLaunch) -> bool:
+    """Whether a mode of this context takes a launch, which is then not to run."""
+    return any(mode.take(launch) for mode in reversed(_modes.get()))
+
+
+def has_modes() -> bool:
+    """Whether this context has any."""
+    return bool(_modes.get())
 
 
 class Interceptor:
@@ -34,7 +106,9 @@ class Interceptor:
         self._thread = threading.get_ident()
         with self.device._lock:
             self.device.interceptors = (self, *self.device.interceptors)
+        _stand(self)
 
     def _end(self) -> None:
         with self.device._lock:
             self.device.interceptors = tuple(found for found in self.device.interceptors if found is not self)
+        _step_aside(self)

@@ -14,9 +14,10 @@ from quernel.geometry import Geometry, LaunchForm
 from quernel.runtime.argument_reading import read_arguments
 from quernel.runtime.devices import Device
 from quernel.runtime.directory import directory
+from quernel.runtime.interceptors import has_modes, is_taken, standing
 from quernel.runtime.launch_sites import as_raised_by_the_call
 from quernel.runtime.launchables import Launchable
-from quernel.runtime.ready import Ready, make_ready
+from quernel.runtime.ready import Ready, RequestedLaunch
 from quernel.store import generation
 
 if TYPE_CHECKING:
@@ -64,9 +65,11 @@ class Launcher:
         """
         geometry = self._geometry
         try:
+            if self._kernel.interpret or settings.interpret():
+                self._interpret(args, kwargs)
+                return
             ready, values, on_host = self._look_up(args, kwargs)
             if ready is None:
-                self._interpret(args, kwargs)
                 return
             arguments = ready.packed(values, geometry)
             ready.check(geometry)
@@ -85,19 +88,17 @@ class Launcher:
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ready | None, list[Any], bool]:
         """What is ready for these arguments, their values for packing, and whether NumPy arrays are among them.
 
-        `None` stands for a launch that the interpreter takes. On the launch path: a hit takes no lock.
+        `None` stands for a launch that a mode took. On the launch path: a hit takes no lock.
         """
         kernel = self._kernel
         names = kernel.parameters.names
         if kwargs or len(args) != len(names) or kernel.parameters.num_positional != len(names):
             args = kernel.parameters.bind(args, kwargs)
-        if kernel.interpret or settings.interpret():
-            return None, [], False
         return self._find(kernel.parameters.specs, args, self._device)
 
     def _find(
         self, specs: Sequence[Spec], args: Sequence[Any], device: Device | None, names: object = None
-    ) -> tuple[Ready, list[Any], bool]:
+    ) -> tuple[Ready | None, list[Any], bool]:
         """The same for arguments in the order of `specs`; `names` tells apart what only its parts' names do."""
         kernel = self._kernel
         options = kernel.options
@@ -120,10 +121,13 @@ class Launcher:
             _refuse_host_arrays(specs, args, device)
 
         geometry = self._geometry
+        request = RequestedLaunch(kernel, device, specs, args, geometry.form, geometry.block, facts, options)
+        if standing and is_taken(request):
+            return None, [], False
         key = (device, generation(), facts, geometry.block, options.checked, names, *kinds)
         ready = self._table.get(key)
         if ready is None or not ready.is_current():
-            ready = make_ready(kernel, device, specs, args, geometry.form, geometry.block, facts, options)
+            ready = request.load()
             kernel.keep(self._table, key, ready)
         if (read_only | repeating) & ready.written:
             if read_only & ready.written:
@@ -141,6 +145,8 @@ class Launcher:
         specs, given, structs = flattened(parameters.specs, parameters.bind(args, kwargs))
         borrowed = Borrowed(given, reference)
         ready, values, on_host = self._find(specs, borrowed.values, reference, tuple(structs))
+        if ready is None:
+            return
         arguments = ready.packed(values, self._geometry)
         ready.check(self._geometry)
         try:
@@ -175,7 +181,7 @@ class BoundLaunch:
     def __call__(self) -> None:
         """Launches again. On the launch path."""
         args, ready, arguments, on_host = self._prepared
-        if ready is None:
+        if ready is None or (standing and has_modes()):
             given, named = self._launcher._kernel.parameters.unbind(args)
             self._launcher(*given, **named)
             return
@@ -210,6 +216,8 @@ class BoundLaunch:
     def _prepare(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Ready | None, bytes, bool]:
         launcher = self._launcher
         given, named = launcher._kernel.parameters.unbind(args)
+        if launcher._kernel.interpret or settings.interpret():
+            return args, None, b"", False
         ready, values, on_host = launcher._look_up(given, named)
         if ready is None:
             return args, None, b"", on_host

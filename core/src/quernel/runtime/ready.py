@@ -29,7 +29,7 @@ from quernel.runtime.scalars import LARGEST_FLOAT
 if TYPE_CHECKING:
     from quernel.runtime.reports import ReportingLaunches
 
-__all__ = ["Ready", "define", "make_ready"]
+__all__ = ["Ready", "RequestedLaunch", "define"]
 
 _MAX_CAPTURES = 8
 """So often a launch reads anew what its kernel captures, when that changes while the kernel is compiled."""
@@ -42,44 +42,95 @@ def define(kernel: Launchable, made: Specialization) -> tuple[KernelDefinition, 
     return kernel.origin.define(captured, fixed, made), captured, fixed
 
 
-def make_ready(
-    kernel: Launchable,
-    device: Device,
-    specs: Sequence[Spec],
-    values: Sequence[Any],
-    form: LaunchForm,
-    block: tuple[int, ...],
-    facts: int,
-    options: KernelOptions,
-) -> Ready:
-    """The kernel compiled and loaded for arguments given in the order of `specs`, its parameters or their parts.
+@final
+class RequestedLaunch:
+    """A launch whose arguments were read, before anything is compiled or loaded for it.
 
-    Raises:
-        QuernelError: an argument does not fit, or the kernel cannot be compiled for or loaded on the device.
+    Attributes:
+        kernel: what is launched.
+        device: where.
+        specs: its parameters, or their parts.
+        values: the arguments in the order of `specs`.
+        form: over an extent, or on a grid.
+        block: the block of the launch.
+        facts: bits of what holds for all of its arrays.
+        options: the settings that change its code.
     """
-    target_info = device.target_info
-    _check_block(block, target_info.limits, device)
-    if options.checked and not target_info.capabilities.checked:
-        raise ValidationError(
-            f"{device.name} does not check indices",
-            fix="leave out checked=True and QUERNEL_CHECKED, or use interpret=True",
+
+    __slots__ = ("block", "device", "facts", "form", "kernel", "options", "specs", "values")
+
+    def __init__(
+        self,
+        kernel: Launchable,
+        device: Device,
+        specs: Sequence[Spec],
+        values: Sequence[Any],
+        form: LaunchForm,
+        block: tuple[int, ...],
+        facts: int,
+        options: KernelOptions,
+    ) -> None:
+        self.kernel = kernel
+        self.device = device
+        self.specs = specs
+        self.values = values
+        self.form = form
+        self.block = block
+        self.facts = facts
+        self.options = options
+
+    def specialization(self) -> Specialization:
+        """What is fixed before its kernel is compiled.
+
+        Raises:
+            QuernelError: an argument does not fit, or the device does not take the block or the options.
+        """
+        target_info = self.device.target_info
+        _check_block(self.block, target_info.limits, self.device)
+        if self.options.checked and not target_info.capabilities.checked:
+            raise ValidationError(
+                f"{self.device.name} does not check indices",
+                fix="leave out checked=True and QUERNEL_CHECKED, or use interpret=True",
+            )
+        parameters, constants = _types_and_constants(self.specs, self.values)
+        return Specialization(parameters, constants, self.form, self.block, self.options)
+
+    def variant(self) -> Any:
+        """The variant of the artifact, in the backend's own type."""
+        facts = self.facts
+        return self.device.operations.target.variant(
+            LaunchFacts(bool(facts & ALIGNED16), bool(facts & CONTIGUOUS), bool(facts & INDEX32))
         )
-    parameters, constants = _types_and_constants(specs, values)
-    made = Specialization(parameters, constants, form, block, options)
-    variant = device.operations.target.variant(
-        LaunchFacts(bool(facts & ALIGNED16), bool(facts & CONTIGUOUS), bool(facts & INDEX32))
-    )
-    for attempts_left in reversed(range(_MAX_CAPTURES)):
-        definition, captured, fixed = define(kernel, made)
-        try:
-            loaded = device.loader.load(definition, ArtifactId(definition.id, variant))
-            break
-        except OutdatedKernelError:  # Another thread assigned to what the kernel captures.
-            if not attempts_left:
-                raise
-    _check_shared(definition.name, loaded.header, target_info.limits, device)
-    types = tuple(given for _, given in parameters)
-    return Ready(definition, device, loaded.header, loaded.loaded, types, captured, fixed)
+
+    def identified(self) -> tuple[KernelDefinition, ArtifactId[Any]]:
+        """The kernel that it needs, as of now, and the id of its artifact: what a loader takes.
+
+        Raises:
+            QuernelError: as `specialization`.
+        """
+        definition, _, _ = define(self.kernel, self.specialization())
+        return definition, ArtifactId(definition.id, self.variant())
+
+    def load(self) -> Ready:
+        """The kernel compiled and loaded.
+
+        Raises:
+            QuernelError: as `specialization`, or the kernel cannot be compiled for or loaded on the device.
+        """
+        device = self.device
+        made = self.specialization()
+        variant = self.variant()
+        for attempts_left in reversed(range(_MAX_CAPTURES)):
+            definition, captured, fixed = define(self.kernel, made)
+            try:
+                loaded = device.loader.load(definition, ArtifactId(definition.id, variant))
+                break
+            except OutdatedKernelError:  # Another thread assigned to what the kernel captures.
+                if not attempts_left:
+                    raise
+        _check_shared(definition.name, loaded.header, device.target_info.limits, device)
+        types = tuple(given for _, given in made.parameters)
+        return Ready(definition, device, loaded.header, loaded.loaded, types, captured, fixed)
 
 
 def _types_and_constants(
