@@ -1,4 +1,4 @@
-"""What may stand between a launch and its device: modes of a context, graphs that are captured, profiles being taken."""
+"""What may stand between a launch and its device: modes of a context, graphs being captured, profiles being taken."""
 
 from __future__ import annotations
 
