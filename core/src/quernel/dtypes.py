@@ -243,9 +243,8 @@ def dtype_of(value: Any) -> DType:
     if wanted.name == "bfloat16":
         return bf16
     if not wanted.isnative and _BY_NUMPY.get(wanted.newbyteorder("=")) is not None:
-        raise KernelTypeError(
-            f"elements of {wanted.str} are byte-swapped", fix="convert with .astype(dtype.newbyteorder('='))"
-        )
+        native = wanted.newbyteorder("=").name
+        raise KernelTypeError(f"elements of {wanted.str} are byte-swapped", fix=f"convert them: .astype(np.{native})")
     raise KernelTypeError(f"NumPy dtype {wanted} is no element type", fix="use one of " + ", ".join(BY_NAME))
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 
 from quernel.errors import LaunchError
+from quernel.wording import counted
 
 __all__ = [
     "DEFAULT_BLOCKS",
@@ -80,7 +81,7 @@ def _as_tuple(value: Any, what: str) -> tuple[Any, ...]:
     axes = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not 1 <= len(axes) <= MAX_NDIM:
         raise LaunchError(
-            f"{what} {value!r} has {len(axes)} axes", fix=f"give 1 to {MAX_NDIM} axes, the last one fastest"
+            f"{what} {value!r} has {counted(len(axes), 'axis')}", fix=f"give 1 to {MAX_NDIM} axes, the last one fastest"
         )
     return axes
 
@@ -145,7 +146,8 @@ def extent_geometry(extent: Any, block: tuple[int, ...] | None) -> Geometry:
     shape = DEFAULT_BLOCKS[ndim] if block is None else block
     if len(shape) != ndim:
         raise LaunchError(
-            f"block {shape} has {len(shape)} axes, the extent has {ndim}", fix=f"give a block of {ndim} axes"
+            f"block {shape} has {counted(len(shape), 'axis')}, the extent has {ndim}",
+            fix=f"give a block of {counted(ndim, 'axis')}",
         )
     ends = [start + length for start, length in zip(starts, lengths, strict=True)]
     if min(starts) < -_LIMIT or max(*ends, *lengths) >= _LIMIT:
@@ -165,8 +167,8 @@ def grid_geometry(grid: Any, block: tuple[int, ...] | None) -> Geometry:
     shape = DEFAULT_BLOCKS[len(counts)] if block is None else block
     if len(shape) != len(counts):
         raise LaunchError(
-            f"block {shape} has {len(shape)} axes, grid {counts} has {len(counts)}",
-            fix=f"give a block of {len(counts)} axes",
+            f"block {shape} has {counted(len(shape), 'axis')}, grid {counts} has {len(counts)}",
+            fix=f"give a block of {counted(len(counts), 'axis')}",
         )
     extent = tuple(count * size for count, size in zip(counts, shape, strict=True))
     _check_total(f"grid {counts}", counts, shape)

@@ -17,6 +17,7 @@ import numpy as np
 
 from quernel.dtypes import ArrayType, DType, StructField, StructType, ValueType, VectorType, dtype_of
 from quernel.errors import KernelTypeError
+from quernel.wording import counted
 
 __all__ = [
     "VECTOR_LENGTHS",
@@ -41,7 +42,7 @@ def vec(element: Any, length: int) -> VectorType:
     """
     dtype = dtype_of(element)
     if length not in VECTOR_LENGTHS:
-        raise KernelTypeError(f"a vector of {length} components", fix="use 2 or 4 components")
+        raise KernelTypeError(f"a vector of {counted(length, 'component')}", fix="use 2 or 4 components")
     return VectorType(dtype, int(length))
 
 

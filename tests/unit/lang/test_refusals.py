@@ -242,7 +242,7 @@ EXPRESSIONS = [
         ("x[-1]", "  ^^", "the index -1 of `x` is negative", "`x.shape[0] - 1`", T),
         ("x.shape[1]", "        ^", "index 1 of a tuple of 1", "within the tuple", T),
         ("x.shape[len(x)]", "        ^^^^^^", "a tuple is indexed by a constant", "as a number", T),
-        ("x.shape", "^^^^^^^", "is a tuple of 1 values", "unpack it", T),
+        ("x.shape", "^^^^^^^", "is a tuple of 1 value", "unpack it", T),
         ("qn.u64(1) + qn.i32(1)", "^^^^^^^^^^^^^^^^^^^^^", "u64 and i32 have no common", "qn.u64(…)", T),
         ("qn.u64(1) & qn.i8(1)", "^^^^^^^^^^^^^^^^^^^^", "u64 and i8 have no common", "qn.u64(…)", T),
         ("qn.i32(1) + 2**31", "^^^^^^^^^^^^^^^^^", "2147483648 does not fit i32", "qn.i32(2147483648)", T),
@@ -266,7 +266,7 @@ EXPRESSIONS = [
         ("len(3)", "^^^^^^", "`len` takes an array", "a.shape[0]", T),
         ("x[0]()", "^^^^^^", "is f32 and cannot be called", "call a function", T),
         ("max(1)", "^^^^^^", "`max` takes at least 2 arguments in a kernel, not 1", "check", T),
-        ("abs(1, 2)", "^^^^^^^^^", "`abs` takes 1 arguments in a kernel, not 2", "check", T),
+        ("abs(1, 2)", "^^^^^^^^^", "`abs` takes 1 argument in a kernel, not 2", "check", T),
         ("abs(x=1)", "^^^^^^^^", "takes no argument by keyword", "by position", T),
         ("abs(x)", "^^^^^^", "`abs` takes numbers, not array<f32, 1>", "index an array", T),
         ("round(x[0], 2)", "^^^^^^^^^^^^^^", "`round` to a number of digits", "round(x * 100)", T),
@@ -493,7 +493,53 @@ def kernel(x):
 #   ^^^^
 """,
         "one value is unpacked into 2 names",
+        "this launch has 1 axis: launch over 2 axes, `kernel.over((height, width))`, or take what there is: "
+        "`i = qn.global_id()`",
+        KernelTypeError,
+    ),
+    Wrong(
+        "unpacking a number",
+        """
+def kernel(x):
+    a, b = 1
+#   ^^^^
+""",
+        "one value is unpacked into 2 names",
         "as many values",
+        KernelTypeError,
+    ),
+    Wrong(
+        "an index of a launch over two axes for an array of one",
+        """
+def kernel(x):
+    ij = 1, 2
+    x[ij] = 0
+#   ^^^^^
+""",
+        "`x` has 1 axis (array<f32, 1>) and is indexed with 2 indices",
+        "`ij` is a tuple: launch over 1 axis, or take the parts: `i, j = …`",
+        KernelTypeError,
+    ),
+    Wrong(
+        "a float that no f32 holds",
+        """
+def kernel(x):
+    x[0] = x[1] * -1e39
+#          ^^^^^^^^^^^^
+""",
+        "-1e+39 does not fit f32, which it takes here: it would be an infinity",
+        "write qn.f32(-1e+39), or math.inf",
+        KernelTypeError,
+    ),
+    Wrong(
+        "an integer that no f32 holds",
+        """
+def kernel(x):
+    x[0] = x[1] + 10**39
+#          ^^^^^^^^^^^^^
+""",
+        "an integer of 130 bits does not fit f32",
+        "cast the other value to a wider type",
         KernelTypeError,
     ),
     Wrong(
@@ -504,7 +550,7 @@ def kernel(x):
 #   ^^^^^^^
 """,
         "`x` has 3 axes (array<f32, 3>) and is indexed with 2",
-        "`x[i0, i1, i2]`",
+        "`x[i, j, k]`; a kernel has no rows: go through it by `for k in range(x.shape[2])`, or pass an array of 2 axes",
         KernelTypeError,
         {"x": array("float32", 3)},
     ),

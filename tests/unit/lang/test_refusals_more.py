@@ -429,7 +429,7 @@ def kernel(x):
     x[0] = qn.subgroup.shuffle(1)
 #          ^^^^^^^^^^^^^^^^^^^^^^
 """,
-        "`qn.subgroup.shuffle` cannot take 1 arguments",
+        "`qn.subgroup.shuffle` cannot take 1 argument",
         "`qn.subgroup.shuffle(x, lane)`",
     ),
 ]

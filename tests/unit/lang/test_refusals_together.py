@@ -126,7 +126,7 @@ def kernel(x):
 #   ^^^^^^^
 """,
         "`tile` has 2 axes (array<f32, 2>) and is indexed with 1",
-        "`tile[i0, i1]`",
+        "`tile[i, j]`; a kernel has no rows",
     ),
     wrong(
         "argument of a barrier",

@@ -151,7 +151,7 @@ def test_file_that_was_edited_after_the_import_is_refused(edited: str, tmp_path:
 
     assert caught.value.where is not None
     assert (caught.value.where.file, caught.value.where.line) == (str(path), 1)
-    assert caught.value.fix == "restart Python, or import the module anew"
+    assert caught.value.fix == "restart Python, or load the module again: importlib.reload(module)"
 
 
 def test_constants_of_other_types_are_a_change(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_array_of_vectors_takes_scalars_along_the_last_axis(host: str) -> None:
         (np.zeros((3, 2), np.float32), KernelTypeError, r"array of vec<f32, 4> and got one of f32 with shape \(3, 2\)"),
         (np.zeros((3, 4)), KernelTypeError, r"array of vec<f32, 4> and got one of f64"),
         (np.zeros(4, np.float32), KernelTypeError, r"with shape \(4,\)"),
-        (np.zeros((2, 3, 4), np.float32), KernelTypeError, "array of 1 axes"),
+        (np.zeros((2, 3, 4), np.float32), KernelTypeError, "array of 1 axis"),
         (np.zeros((4, 3), np.float32).T, LaunchError, "vectors of 16 bytes lie whole"),
         (np.zeros((3, 8), np.float32)[:, 1:5], LaunchError, "vectors of 16 bytes lie whole"),
         (np.zeros((3, 6), np.float32)[:, :4], LaunchError, "vectors of 16 bytes lie whole"),
@@ -315,7 +315,7 @@ def test_variable_is_one_type_and_numbers_adapt_to_it() -> None:
         (((qn.Array[T], np.zeros(3, np.int8)), (T, 300)), "parameter 'p1' is i8 and got 300, which does not fit"),
         (((qn.Array[Real], np.zeros(3, np.int8)),), "'p0' has type i8, and its type variable Real is one of f32, f64"),
         (((qn.Array[Whole], np.zeros(3)),), "'p0' has type f64, and its type variable Whole is int"),
-        (((qn.Array1[T], np.zeros((3, 3))),), "array of 1 axes and got shape"),
+        (((qn.Array1[T], np.zeros((3, 3))),), "array of 1 axis and got shape"),
     ],
 )
 def test_variable_that_does_not_fit_is_refused(pairs: Any, message: str) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from quernel.wording import counted
+
 if TYPE_CHECKING:
     from quernel.store import LocalLayer
 
@@ -82,8 +84,12 @@ def verify(repair: bool, as_json: bool) -> int:
     else:
         for problem in report.problems:
             click.echo(click.unstyle(problem).encode("ascii", "backslashreplace").decode(), err=True)
-        state = "whole" if report.is_whole else f"{len(report.problems)} problems, {report.num_removed} rows removed"
-        click.echo(f"{report.num_rows} rows: {state}")
+        state = (
+            "whole"
+            if report.is_whole
+            else f"{counted(len(report.problems), 'problem')}, {counted(report.num_removed, 'row')} removed"
+        )
+        click.echo(f"{counted(report.num_rows, 'row')}: {state}")
     return 0 if report.is_whole or repair else 1
 
 
@@ -98,7 +104,7 @@ def clear(yes: bool) -> None:
         raise click.UsageError("there is no terminal to ask on: pass --yes")
     if not yes:
         click.confirm(f"delete all compiled kernels in {layer.folder}?", abort=True)
-    click.echo(f"{clear_store(layer)} rows deleted")
+    click.echo(f"{counted(clear_store(layer), 'row')} deleted")
 
 
 def _mebibytes(num_bytes: int) -> str:

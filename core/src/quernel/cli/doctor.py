@@ -11,6 +11,8 @@ from typing import Any
 import attrs
 import click
 
+from quernel.wording import counted
+
 __all__ = ["doctor"]
 
 _LIBRARIES = ("numpy", "attrs", "pluggy", "diskcache", "filelock", "click", "rich", "platformdirs")
@@ -129,9 +131,9 @@ def doctor(as_json: bool) -> int:
         names = ", ".join(report.get("devices", []))
         table.add_row(report["name"], escape(report["from"]), "yes" if report["ok"] else "no", escape(names))
     console.print(table)
-    size = f", {store['kernels']} kernels, {store['bytes'] / 2**20:.1f} MiB" if "kernels" in store else ""
+    size = f", {counted(store['kernels'], 'kernel')}, {store['bytes'] / 2**20:.1f} MiB" if "kernels" in store else ""
     console.print(f"Store: {escape(store['environment'])}{size}")
     for finding in findings:
         console.print(f"[bold red]{escape(finding.where)}[/]: {escape(finding.reason)}\n  fix: {escape(finding.fix)}")
-    console.print("Everything works." if not findings else f"{len(findings)} problems.")
+    console.print("Everything works." if not findings else f"{counted(len(findings), 'problem')}.")
     return 1 if findings else 0

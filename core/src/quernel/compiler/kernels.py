@@ -8,6 +8,7 @@ from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import KernelDefinition
 from quernel.compiler.halves import ANY_LAUNCH, ArtifactCompiler
 from quernel.compiler.loader import KernelLoader, LoadedKernel
+from quernel.wording import counted
 
 __all__ = ["Kernels"]
 
@@ -27,7 +28,7 @@ class Kernels(Generic[VariantT, ArtifactT, LoadedT]):
 
     def __repr__(self) -> str:
         info = self.compiler.target_info
-        return f"<{len(self)} kernels loaded on {info.backend} {info.name}>"
+        return f"<{counted(len(self), 'kernel')} loaded on {info.backend} {info.name}>"
 
     @property
     def compiler(self) -> ArtifactCompiler[VariantT, Any, ArtifactT]:

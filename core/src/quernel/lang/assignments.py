@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+from typing import Final
 
+from quernel import intrinsics
 from quernel.dtypes import DType, ScalarType, u64
+from quernel.geometry import LaunchForm
 from quernel.intrinsics import Intrinsic
 from quernel.ir import nodes
 from quernel.lang.compounds import operate
@@ -29,8 +32,21 @@ from quernel.lang.values import (
     describe,
     named,
 )
+from quernel.wording import counted
 
 __all__ = ["assign", "assign_compound", "assign_name", "assign_to", "augmented", "in_type", "taken"]
+
+_AXES: Final = frozenset(
+    {
+        intrinsics.global_id,
+        intrinsics.local_id,
+        intrinsics.block_id,
+        intrinsics.global_dim,
+        intrinsics.block_dim,
+        intrinsics.grid_dim,
+    }
+)
+"""What gives one value per axis of the launch."""
 
 
 def assign(lowering: FunctionLowering, node: ast.Assign) -> None:
@@ -135,14 +151,14 @@ def _unpack(
 ) -> None:
     """Several targets; every value is taken before the first of them changes."""
     if not isinstance(value, TupleValue | VectorValue):
+        names = counted(len(targets), "name")
         raise lowering.refuse.type(
-            target, f"one value is unpacked into {len(targets)} names", "give as many values as names"
+            target, f"one value is unpacked into {names}", _as_many(lowering, targets, source, 1)
         )
     if len(value.items) != len(targets):
+        values, names = counted(len(value.items), "value"), counted(len(targets), "name")
         raise lowering.refuse.type(
-            target,
-            f"{len(value.items)} values are unpacked into {len(targets)} names",
-            "give as many values as names",
+            target, f"{values} are unpacked into {names}", _as_many(lowering, targets, source, len(value.items))
         )
     items = [taken(lowering, item, source) for item in value.items]
     sources = list(source.elts) if isinstance(source, ast.Tuple) else []
@@ -150,6 +166,22 @@ def _unpack(
         sources = [source] * len(items)
     for inner, item, item_source in zip(targets, items, sources, strict=True):
         assign_to(lowering, inner, item, item_source)
+
+
+def _as_many(lowering: FunctionLowering, targets: list[ast.expr], source: ast.expr, num_values: int) -> str:
+    """How to have as many values as names; those of a thread's index are the axes of the launch."""
+    function = evaluate(lowering, source.func) if isinstance(source, ast.Call) else None
+    if not (isinstance(function, ObjectValue) and isinstance(function.value, Intrinsic) and function.value in _AXES):
+        return "give as many values as names"
+    here, wanted = counted(num_values, "axis"), counted(len(targets), "axis")
+    name = lowering.function.__name__ if lowering.is_kernel else "kernel"
+    lengths = ", ".join(("depth", "height", "width")[-len(targets) :]) if len(targets) <= 3 else "…"
+    how = f"`{name}.over(({lengths}))`" if lowering.unit.form is LaunchForm.OVER else f"`{name}[({lengths}), block]`"
+    taken_whole = "i" if num_values == 1 else ", ".join("ijk"[:num_values])
+    return (
+        f"this launch has {here}: launch over {wanted}, {how}, "
+        f"or take what there is: `{taken_whole} = {ast.unparse(source)}`"
+    )
 
 
 def taken(lowering: FunctionLowering, value: Value, source: Node) -> Value:

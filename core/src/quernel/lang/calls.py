@@ -34,6 +34,7 @@ from quernel.lang.subgroups import SUBGROUPS, subgroup
 from quernel.lang.types import declared_type, is_type, type_that
 from quernel.lang.values import ArrayValue, ObjectValue, Scalar, TupleValue, Value, VectorValue, describe, named
 from quernel.structs import is_struct_class, vec
+from quernel.wording import counted
 
 __all__ = ["call"]
 
@@ -111,13 +112,13 @@ def call(
             node, f"`{name}` takes no argument by keyword in a kernel", "give the arguments by position"
         )
     if not least <= len(arguments) <= most:
-        counted = str(least) if least == most else f"at least {least}"
+        expected = counted(least, "argument") if least == most else f"at least {counted(least, 'argument')}"
         if function is round:
             raise lowering.refuse.type(
                 node, "`round` to a number of digits has no meaning in a kernel", "write `round(x * 100) / 100`"
             )
         raise lowering.refuse.type(
-            node, f"`{name}` takes {counted} arguments in a kernel, not {len(arguments)}", "check the arguments"
+            node, f"`{name}` takes {expected} in a kernel, not {len(arguments)}", "check the arguments"
         )
     scalars = [_scalar(lowering, node, argument, name) for argument in arguments]
     return handler(lowering, node, scalars)
@@ -189,7 +190,7 @@ def _index(
     if not -ndim <= given.constant < ndim:
         raise lowering.refuse.type(
             node,
-            f"axis {given.constant} of `{intrinsic.name}` in a launch of {ndim} {'axis' if ndim == 1 else 'axes'}",
+            f"axis {given.constant} of `{intrinsic.name}` in a launch of {counted(ndim, 'axis')}",
             f"use an axis from 0 to {ndim - 1}, or launch over more axes",
         )
     return along[given.constant]

@@ -27,6 +27,7 @@ from quernel.lang.values import (
     describe,
 )
 from quernel.structs import fields_of
+from quernel.wording import counted
 
 __all__ = ["equality", "item_at", "make_struct", "make_vector", "member", "negated", "operate", "vector"]
 
@@ -51,7 +52,7 @@ def make_vector(lowering: FunctionLowering, node: ast.Call, type_: VectorType, a
     if len(parts) == 1:
         parts = [lowering.leaf(parts[0], node)] * type_.length
     if len(parts) != type_.length or node.keywords:
-        given = f"{len(parts)} values" if parts else "nothing"
+        given = counted(len(parts), "value") if parts else "nothing"
         names = ", ".join(COMPONENTS[: type_.length])
         raise lowering.refuse.type(
             node, f"{type_} is made of {given}", f"give one value for all components, or each: `({names})`"

@@ -20,6 +20,7 @@ from quernel.lang.values import (
     describe,
     named,
 )
+from quernel.wording import counted
 
 __all__ = ["as_scalar", "cast", "meeting", "shortened", "stored", "to_index", "truth"]
 
@@ -28,7 +29,7 @@ def meeting(lowering: FunctionLowering, value: Scalar, dtype: DType, node: Node)
     """`value` in the type that it takes where it meets another; the result is typed.
 
     Raises:
-        KernelTypeError: a weak integer that does not fit.
+        KernelTypeError: a weak number that does not fit.
     """
     lowering.check_fits(value, dtype, node)
     return cast(lowering, value, dtype, node)
@@ -109,7 +110,9 @@ def as_scalar(lowering: FunctionLowering, value: Value, node: ast.expr, what: st
             )
         case TupleValue(items):
             raise lowering.refuse.type(
-                node, f"{what} is a tuple of {len(items)} values", "unpack it: `a, b = …`, or index it: `…[0]`"
+                node,
+                f"{what} is a tuple of {counted(len(items), 'value')}",
+                "unpack it: `a, b = …`, or index it: `…[0]`",
             )
         case VectorValue():
             raise lowering.refuse.type(

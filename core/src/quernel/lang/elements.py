@@ -12,6 +12,7 @@ from quernel.lang.conversions import as_scalar, stored, to_index
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.refusals import Node
 from quernel.lang.values import COMPONENTS, ArrayValue, Scalar, StructValue, TupleValue, Value, VectorValue, describe
+from quernel.wording import counted
 
 __all__ = ["Element", "element_at", "length_along", "load", "part_of", "store", "written_indices"]
 
@@ -138,7 +139,7 @@ def written_indices(lowering: FunctionLowering, node: ast.expr, index: ast.expr)
             raise lowering.refuse.syntax(
                 node,
                 "a slice has no meaning in a kernel",
-                "index one element: `a[i]`; slice on the host before the launch",
+                "index one element: `a[i]`, in a loop over those wanted; or slice on the host before the launch",
             )
         if isinstance(index, ast.Constant) and (index.value is None or index.value is ...):
             raise lowering.refuse.syntax(
@@ -167,11 +168,10 @@ def element_at(
     assert ndim is not None
     name = ast.unparse(named)
     if len(values) != ndim:
-        indices = "i" if ndim == 1 else ", ".join(f"i{axis}" for axis in range(ndim))
+        given = counted(len(values), "index")
+        fix = _one_index_per_axis(name, ndim, written, len(values))
         raise lowering.refuse.type(
-            node,
-            f"`{name}` has {ndim} {'axis' if ndim == 1 else 'axes'} ({array.type}) and is indexed with {len(values)}",
-            f"give one index per axis: `{name}[{indices}]`",
+            node, f"`{name}` has {counted(ndim, 'axis')} ({array.type}) and is indexed with {given}", fix
         )
     along = tuple(
         _index(lowering, as_scalar(lowering, value, at), at, name, axis)
@@ -179,6 +179,19 @@ def element_at(
     )
     assert array.type.element is not None
     return Element(array.root, along, array.type.element)
+
+
+def _one_index_per_axis(name: str, ndim: int, written: list[ast.expr], num_given: int) -> str:
+    """What to write instead of too few or too many indices."""
+    indices = ", ".join("ijkl"[:ndim]) if ndim <= 4 else "…"
+    fix = f"give one index per axis: `{name}[{indices}]`"
+    if num_given < ndim:
+        over = f"go through it by `for {'ijkl'[num_given:ndim][:1] or 'j'} in range({name}.shape[{num_given}])`"
+        return f"{fix}; a kernel has no rows: {over}, or pass an array of {counted(num_given, 'axis')}"
+    if all(part is written[0] for part in written):  # a tuple, as the thread's index in a launch of several axes is
+        launch = f"launch over {counted(ndim, 'axis')}, or take the parts: `{', '.join('ijk'[:num_given])} = …`"
+        return f"{fix}; `{ast.unparse(written[0])}` is a tuple: {launch}"
+    return fix
 
 
 def _index(lowering: FunctionLowering, value: Scalar, at: ast.expr, name: str, axis: int) -> Scalar:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from quernel.dtypes import DType, ScalarType, ValueType, i64
 from quernel.geometry import LaunchForm
 from quernel.intrinsics import DeviceFunction
 from quernel.ir import nodes
-from quernel.lang.constants import literal
+from quernel.lang.constants import converted, literal
 from quernel.lang.origins import bounds_before
 from quernel.lang.refusals import Node, Refusals
 from quernel.lang.scope import LoopFrame, Scope
@@ -172,11 +173,13 @@ class FunctionLowering:
         return literal(value.constant, value.dtype, self.where(node))
 
     def check_fits(self, value: Scalar, dtype: DType, node: Node) -> None:
-        """Makes sure that a weak integer fits the integer type it takes; a weak parameter is left to the launcher.
+        """Makes sure that a weak number fits the type it takes; a weak integer parameter is left to the launcher.
 
         Raises:
             KernelTypeError: a constant that does not fit.
         """
+        if value.weak and dtype.is_float:
+            self._check_finite(value, dtype, node)
         if not (value.weak and value.dtype.is_integer and dtype.is_integer):
             return
         if isinstance(value.constant, int) and not dtype.min <= value.constant <= dtype.max:
@@ -187,6 +190,19 @@ class FunctionLowering:
             )
         if dtype is not i64:
             self.restrict(value, dtype.min, dtype.max, node, str(dtype))
+
+    def _check_finite(self, value: Scalar, dtype: DType, node: Node) -> None:
+        """Makes sure that a finite constant stays finite in a float type."""
+        number = value.constant
+        if number is None or (isinstance(number, float) and not math.isfinite(number)):
+            return
+        if not math.isfinite(converted(number, dtype)):
+            shown = repr(number) if isinstance(number, float) else _shortened(number)
+            raise self.refuse.type(
+                node,
+                f"{shown} does not fit {dtype}, which it takes here: it would be an infinity",
+                f"cast the other value to a wider type, or write qn.{dtype}({shown}), or math.inf, for an infinity",
+            )
 
     def restrict(self, value: Scalar, low: int, high: int, node: Node, takes: str = "") -> None:
         """Has the launcher refuse what would bring a weak integer beyond `low` or `high`.

@@ -95,7 +95,7 @@ def read_source(function: types.FunctionType) -> Source:
     changed = KernelSyntaxError(
         f"{code.co_filename} changed since it was imported: {code.co_qualname} is not what runs any more",
         where=where,
-        fix="restart Python, or import the module anew",
+        fix="restart Python, or load the module again: importlib.reload(module)",
     )
     try:
         tree, module_code = _compiled(text, code.co_filename, code.co_flags & _FUTURE_FLAGS)

@@ -16,6 +16,7 @@ from quernel.lang.conversions import as_scalar, cast, truth
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.promotion import widened
 from quernel.lang.values import Scalar, Value, named
+from quernel.wording import counted
 
 __all__ = ["SUBGROUPS", "subgroup"]
 
@@ -55,7 +56,9 @@ def subgroup(lowering: FunctionLowering, node: ast.Call, intrinsic: Intrinsic, a
     op = _OPERATIONS[intrinsic]
     form = f"{name}(x, {_WITH_LANE[op]})" if op in _WITH_LANE else f"{name}(x)"
     if len(arguments) != (2 if op in _WITH_LANE else 1):
-        raise lowering.refuse.type(node, f"`{name}` cannot take {len(arguments)} arguments", f"write `{form}`")
+        raise lowering.refuse.type(
+            node, f"`{name}` cannot take {counted(len(arguments), 'argument')}", f"write `{form}`"
+        )
     value = as_scalar(lowering, arguments[0], node.args[0])
     if op in _OF_TRUTH:
         value = truth(lowering, value, node)

@@ -30,6 +30,7 @@ from quernel.identity.encoding import Encoder
 from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.parameters import Spec
 from quernel.runtime.scalars import checked_float, checked_integer, convert_scalar, shown
+from quernel.wording import counted
 
 __all__ = ["alignment_of", "argument_type", "constant_key", "constant_value", "convert_argument", "element_type"]
 
@@ -152,7 +153,7 @@ def _array_type(
         raise KernelTypeError(f"parameter {name!r} is an array of {wanted} and got one of {element}", fix=fix)
     if declared.ndim is not None and declared.ndim != ndim:
         raise KernelTypeError(
-            f"parameter {name!r} is an array of {declared.ndim} axes and got shape {value.shape}",
+            f"parameter {name!r} is an array of {counted(declared.ndim, 'axis')} and got shape {value.shape}",
             fix=f"reshape it, or annotate the parameter as qn.Array{ndim if ndim <= 4 else ''}[...]",
         )
     return ArrayType(element, ndim)
@@ -187,7 +188,7 @@ def _described(declared: object) -> str:
     if isinstance(declared, type | TypeVar):
         return declared.__name__
     if isinstance(declared, ArrayType):
-        rank = "" if declared.ndim is None else f" of {declared.ndim} axes"
+        rank = "" if declared.ndim is None else f" of {counted(declared.ndim, 'axis')}"
         return f"an array of {declared.element}{rank}" if declared.element is not None else f"an array{rank}"
     if isinstance(declared, ScalarType) and declared.weak:
         return "float" if declared.dtype is f64 else "int"

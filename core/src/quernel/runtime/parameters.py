@@ -24,6 +24,7 @@ from quernel.dtypes import (
 )
 from quernel.errors import KernelSyntaxError, KernelTypeError
 from quernel.locations import Location
+from quernel.wording import counted, plural
 
 __all__ = ["MISSING", "Declared", "Parameters", "Spec", "declared_type"]
 
@@ -216,7 +217,10 @@ class Parameters:
         """
         names = self.names
         if len(args) > self.num_positional:
-            raise self._refused(f"takes {self.num_positional} positional arguments but {len(args)} were given")
+            raise self._refused(
+                f"takes {counted(self.num_positional, 'positional argument')} but "
+                f"{len(args)} {plural(len(args), 'was')} given"
+            )
         values = [*args, *self._defaults[len(args) :]]
         for name, value in kwargs.items():
             index = self._index.get(name)
@@ -229,7 +233,7 @@ class Parameters:
             values[index] = value
         missing = [repr(name) for name, value in zip(names, values, strict=True) if value is MISSING]
         if missing:
-            raise self._refused(f"misses the argument{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
+            raise self._refused(f"misses the {plural(len(missing), 'argument')} {', '.join(missing)}")
         return tuple(values)
 
     def unbind(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
