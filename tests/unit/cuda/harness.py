@@ -8,6 +8,7 @@ from typing import Any
 
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
+from quernel.compiler.lowered_text import LoweredText
 from quernel.compiler.recording import CompilationRecording
 from quernel.dtypes import ArrayType, DType, ScalarType, ValueType, i64
 from quernel.geometry import LaunchForm
@@ -32,7 +33,7 @@ from quernel.ir.nodes import (
 from quernel.options import DEFAULT_OPTIONS, KernelOptions
 from quernel_cuda.compiler import CudaCompiler
 from quernel_cuda.targets import named_target
-from quernel_cuda.types import CudaArtifact, CudaLowered, CudaVariant
+from quernel_cuda.types import CudaArtifact, CudaVariant
 
 LOG = logging.getLogger(__name__)
 WHOLE = CudaVariant(aligned16=True, contiguous=True, index32=True)
@@ -104,7 +105,7 @@ def foreign(text: str, entry: str, parameters: dict[str, Any], writes: tuple[str
     return KernelDefinition(KernelId(entry, "1" * 64), specialization, foreign=source)
 
 
-def lowered(with_compiler: CudaCompiler, made: KernelDefinition | Module, variant: CudaVariant = WHOLE) -> CudaLowered:
+def lowered(with_compiler: CudaCompiler, made: KernelDefinition | Module, variant: CudaVariant = WHOLE) -> LoweredText:
     made = definition(made) if isinstance(made, Module) else made
     return with_compiler.lower(made, ArtifactId(made.id, variant), CompilationRecording(), LOG)
 

@@ -10,9 +10,11 @@ import attrs
 import numpy as np
 
 from quernel.codegen.pointers import Pointers
+from quernel.compiler.aligned import AlignedVariant
 from quernel.compiler.arguments import ArgumentPacker, ArrayArgument
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import KernelDefinition, Specialization
+from quernel.compiler.lowered_text import LoweredText
 from quernel.compiler.recording import CompilationRecording
 from quernel.dtypes import ArrayType, DType, ScalarType, ValueType, i64
 from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
@@ -41,12 +43,11 @@ from quernel_opencl.compiler import OpenclCompiler
 from quernel_opencl.device import OpenclDevice
 from quernel_opencl.plugin import OpenclBackend
 from quernel_opencl.targets import target_of
-from quernel_opencl.types import OpenclLowered, OpenclVariant
 
 LOG = logging.getLogger(__name__)
-STRIDED = OpenclVariant()
-NARROW = OpenclVariant(index32=True)
-CONTIGUOUS = OpenclVariant(contiguous=True)
+STRIDED = AlignedVariant()
+NARROW = AlignedVariant(index32=True)
+CONTIGUOUS = AlignedVariant(contiguous=True)
 
 
 @cache
@@ -123,8 +124,8 @@ def definition(module: Module) -> KernelDefinition:
 
 
 def lowered(
-    compiler: OpenclCompiler, made: KernelDefinition | Module, variant: OpenclVariant = STRIDED
-) -> OpenclLowered:
+    compiler: OpenclCompiler, made: KernelDefinition | Module, variant: AlignedVariant = STRIDED
+) -> LoweredText:
     made = definition(made) if isinstance(made, Module) else made
     return compiler.lower(made, ArtifactId(made.id, variant), CompilationRecording(), LOG)
 
@@ -145,7 +146,9 @@ class DeviceArray:
 class Built:
     """A kernel loaded on a device."""
 
-    def __init__(self, device: OpenclDevice, made: KernelDefinition | Module, variant: OpenclVariant = STRIDED) -> None:
+    def __init__(
+        self, device: OpenclDevice, made: KernelDefinition | Module, variant: AlignedVariant = STRIDED
+    ) -> None:
         made = definition(made) if isinstance(made, Module) else made
         compiler = device.target.compiler
         assert isinstance(compiler, OpenclCompiler)

@@ -10,26 +10,22 @@ array as a pointer to element (0, …, 0), then the length of each axis and the 
 
 from __future__ import annotations
 
-import logging
-import re
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from quernel.capabilities import TargetInfo
-from quernel.compiler.artifacts import ArtifactHeader, ArtifactId, HeaderParameter, Slot, SlotKind
-from quernel.compiler.halves import ArtifactCompiler, Signature
-from quernel.dtypes import ArrayType, DType, i64, u64
-from quernel.errors import CompilationError, ValidationError
+from quernel.compiler.artifacts import ArtifactId
+from quernel.compiler.cfamily import CFamilyCompiler
+from quernel.errors import CompilationError
 from quernel.geometry import LaunchForm
-from quernel.identity import build_id_hash
-from quernel.locations import NOWHERE, Location
 from quernel_cuda import _toolchain
-from quernel_cuda.types import PTX, CudaArtifact, CudaLowered, CudaVariant
+from quernel_cuda.types import PTX, CudaArtifact, CudaVariant
 
 if TYPE_CHECKING:
-    from quernel.compiler.definition import ForeignSource, KernelDefinition
-    from quernel.compiler.recording import CompilationRecording
+    from quernel.codegen.dialect import Dialect
+    from quernel.compiler.lowered_text import LoweredText
+    from quernel.ir.nodes import Module
+    from quernel.options import KernelOptions
 
 __all__ = ["DYNAMIC_SHARED", "LANGUAGE", "ROW", "CudaCompiler"]
 
@@ -50,54 +46,55 @@ _FAST: Final = ("--fmad=true", "--ftz=true", "--prec-div=false", "--prec-sqrt=fa
 _OWN: Final = ("--minimal",)
 """The texts of this backend use nothing that it leaves out, and compile to the same code in a third less time."""
 
-_PLACE: Final = re.compile(r"^(.*?)\((\d+)\): (?:catastrophic )?error: (.*)$")
-_LINE_OF_PTXAS: Final = re.compile(r"^ptxas\b.*(?:error|fatal)\s*:\s*(.*)$")
 
-
-class CudaCompiler(ArtifactCompiler[CudaVariant, CudaLowered, CudaArtifact]):
+class CudaCompiler(CFamilyCompiler[CudaVariant, CudaArtifact]):
     """Lowers kernels to CUDA C++ and compiles them. Any thread, process or machine; pickles.
 
     Threads scale to about three cores, processes beyond.
     """
 
     artifact_format = 1
+    language = LANGUAGE
+    variant_type = CudaVariant
+    entry_pattern = r"\S(.*\S)?"  # also an instance of a template
+    log_pattern = (
+        r"^(?:(?P<file>.*?)\((?P<line>\d+)\): (?:catastrophic )?error: "
+        r"|ptxas\b.*(?:error|fatal)\s*:\s*)(?P<message>.*)$"
+    )
 
-    def __init__(self, target_info: TargetInfo) -> None:
-        self.target_info = target_info
-        self.build_id = build_id_hash("quernel", "quernel_cuda")
+    @property
+    def toolchain(self) -> tuple[str, str]:
+        """NVRTC and its version."""
+        return "NVRTC", self.target_info.detail("nvrtc")
 
-    def default_variant(self, signature: Signature) -> CudaVariant:
-        """The variant of whole arrays of ordinary size, which most launches have."""
-        return CudaVariant(aligned16=True, contiguous=True, index32=True)
+    def dialect(self, module: Module, variant: CudaVariant) -> Dialect:
+        """CUDA C++ for the kernel's block, alignment and shared memory."""
+        from quernel_cuda.lowering import cuda_dialect, has_dynamic_shared
 
-    def lower(
-        self,
-        kernel: KernelDefinition,
-        id: ArtifactId[CudaVariant],  # noqa: A002 — the contract's name
-        recording: CompilationRecording,
-        log: logging.Logger,
-    ) -> CudaLowered:
-        """The kernel as CUDA C++.
+        block, is_dynamic = module.kernel.block, has_dynamic_shared(module)
+        return cuda_dialect(is_aligned=variant.aligned16, block=block, is_dynamic=is_dynamic)
 
-        Raises:
-            ValidationError: the target cannot run this kernel.
-        """
-        with recording.stage("emit"):
-            if kernel.foreign is not None:
-                lowered = self._foreign(kernel, kernel.foreign)
-            else:
-                lowered = self._own(kernel, id.variant)
-        recording.toolchain("NVRTC", self.target_info.detail("nvrtc"))
-        recording.source(lowered.text)
-        log.debug("%s: %d lines of CUDA C++", kernel.name, lowered.text.count("\n"))
-        return lowered
+    def options(self, options: KernelOptions, *, is_foreign: bool) -> tuple[str, ...]:
+        """What NVRTC is asked for, besides the architecture."""
+        asked = (*_COMMON, *(_FAST if options.fast_math else _EXACT))
+        if is_foreign:
+            return asked
+        return (*asked, *_OWN, *(("--generate-line-info",) if options.debug else ()))
 
-    def source(self, lowered: CudaLowered) -> str:
-        """Options, header and text: equal ones give equal artifacts, whatever their kernels are called."""
-        header = attrs.evolve(lowered.header, entry="")
-        return "\n".join([" ".join(lowered.options), header.to_bytes().decode(), lowered.text])
+    def features(self, module: Module) -> tuple[str, ...]:
+        """How the kernel is launched: on a row of blocks, with shared memory that is asked for."""
+        from quernel_cuda.lowering import has_dynamic_shared
 
-    def finalize(self, id: ArtifactId[CudaVariant], lowered: CudaLowered) -> CudaArtifact:  # noqa: A002
+        named = ((DYNAMIC_SHARED, has_dynamic_shared(module)), (ROW, module.kernel.form is LaunchForm.OVER))
+        return tuple(name for name, is_on in named if is_on)
+
+    def points_per_thread(self, module: Module, variant: CudaVariant) -> int:
+        """As many as keep the memory busy, unless the user wants one."""
+        from quernel.codegen.points import points_per_thread
+
+        return points_per_thread(module) if variant.several_points else 1
+
+    def finalize(self, id: ArtifactId[CudaVariant], lowered: LoweredText) -> CudaArtifact:  # noqa: A002
         """The cubin, or PTX where the target is newer than NVRTC.
 
         Raises:
@@ -115,7 +112,7 @@ class CudaCompiler(ArtifactCompiler[CudaVariant, CudaLowered, CudaArtifact]):
         )
         return CudaArtifact(header, compiled.payload)
 
-    def ptx(self, lowered: CudaLowered) -> str:
+    def ptx(self, lowered: LoweredText) -> str:
         """The PTX of a lowered kernel, for people to read.
 
         Raises:
@@ -125,7 +122,7 @@ class CudaCompiler(ArtifactCompiler[CudaVariant, CudaLowered, CudaArtifact]):
         payload = self._compiled(lowered, virtual, lowered.header.entry, is_ptx=True).payload
         return payload.rstrip(b"\0").decode()
 
-    def assembly(self, lowered: CudaLowered) -> str:
+    def assembly(self, lowered: LoweredText) -> str:
         """The machine code of a lowered kernel where the toolkit's `nvdisasm` is installed, else its PTX."""
         if self.target_info.detail("code") == "cubin":
             compiled = self._compiled(lowered, self._architecture, lowered.header.entry, is_ptx=False)
@@ -138,118 +135,13 @@ class CudaCompiler(ArtifactCompiler[CudaVariant, CudaLowered, CudaArtifact]):
     def _architecture(self) -> str:
         return self.target_info.detail("architecture")
 
-    def _compiled(self, lowered: CudaLowered, architecture: str, kernel: str, *, is_ptx: bool) -> _toolchain.Compiled:
-        from quernel.codegen.generate import ENTRY_MACRO
-
-        entry = lowered.header.entry
-        options = (f"--gpu-architecture={architecture}", *lowered.options)
-        if lowered.lines:
-            options = (*options, f"--define-macro={ENTRY_MACRO}={entry}")
-        else:
-            options = (*options, *_headers(lowered.text))
+    def _compiled(self, lowered: LoweredText, architecture: str, kernel: str, *, is_ptx: bool) -> _toolchain.Compiled:
+        macros = (f"--define-macro={name}={value}" for name, value in lowered.macros)
+        options = (f"--gpu-architecture={architecture}", *lowered.options, *macros, *_headers(lowered.text))
         try:
-            return _toolchain.compile_text(lowered.text, options, entry, is_ptx=is_ptx)
+            return _toolchain.compile_text(lowered.text, options, lowered.header.entry, is_ptx=is_ptx)
         except CompilationError as error:
-            raise _located(error, kernel, lowered.lines) from error
-
-    # --- lowering -----------------------------------------------------------------------------------------------------
-
-    def _own(self, kernel: KernelDefinition, variant: CudaVariant) -> CudaLowered:
-        from quernel.codegen.points import points_per_thread, several_points
-        from quernel.codegen.validation import shared_bytes, validate_kernel
-        from quernel.compiler.arguments import argument_slots, header_parameters
-        from quernel.ir.passes import inline, narrow_indices, optimize
-        from quernel.ir.sites import has_diagnostics, num_sites
-        from quernel.ir.uniformity import check_uniformity
-        from quernel_cuda.lowering import CUDA_CPP, MAX_STATIC_SHARED_BYTES, lower_module
-
-        module = optimize(kernel.expand())
-        check_uniformity(module)
-        module = inline(module)
-        validate_kernel(module, CUDA_CPP, self.target_info)
-        points = points_per_thread(module) if variant.several_points else 1
-        several = several_points(module.kernel, points) if points > 1 else None
-        if variant.index32:
-            if several is not None:
-                whole = narrow_indices(attrs.evolve(module, kernel=several.kernel))
-                several = attrs.evolve(several, kernel=whole.kernel)
-            module = narrow_indices(module)
-        own = module.kernel
-        is_over = own.form is LaunchForm.OVER
-        edges = range(own.ndim) if is_over else ()
-        starts = edges if has_diagnostics(module) else ()  # Records say which thread it was.
-        slots = argument_slots(module, extents=edges, starts=starts)
-        if variant.contiguous:
-            slots = tuple(slot for slot in slots if not _is_last_stride(slot, own.params))
-        taken = shared_bytes(module)
-        is_dynamic = taken > MAX_STATIC_SHARED_BYTES
-        generated = lower_module(module, variant, slots, is_dynamic=is_dynamic, several=several)
-        features = [name for name, is_on in ((DYNAMIC_SHARED, is_dynamic), (ROW, is_over)) if is_on]
-        header = ArtifactHeader(
-            entry=_entry_name(kernel.name),
-            params=header_parameters(module),
-            slots=slots,
-            block=own.block,
-            points_per_thread=points,
-            shared_bytes=taken,
-            features=tuple(features),
-            num_sites=num_sites(module),
-        )
-        options: tuple[str, ...] = (*_COMMON, *(_FAST if own.options.fast_math else _EXACT), *_OWN)
-        if own.options.debug:
-            options = (*options, "--generate-line-info")
-        return CudaLowered(header, generated.text, options, generated.lines)
-
-    def _foreign(self, kernel: KernelDefinition, foreign: ForeignSource) -> CudaLowered:
-        from quernel.codegen.validation import validate_block
-
-        if foreign.language != LANGUAGE:
-            raise ValidationError(
-                f"kernel {kernel.name} is written in {foreign.language!r}, which cuda targets do not compile",
-                fix=f"use {LANGUAGE!r}, or a device that takes {foreign.language!r}",
-            )
-        specialization = kernel.specialization
-        validate_block(specialization.block, self.target_info)
-        params: list[HeaderParameter] = []
-        slots: list[Slot] = []
-        for number, (name, declared) in enumerate(specialization.parameters):
-            if isinstance(declared, ArrayType):
-                axes = range(declared.ndim or 0)
-                slots.append(Slot(SlotKind.POINTER, number, 0, u64))
-                slots += [Slot(SlotKind.SHAPE, number, axis, i64) for axis in axes]
-                slots += [Slot(SlotKind.STRIDE, number, axis, i64) for axis in axes]
-                params.append(
-                    HeaderParameter(name, str(declared.element), len(axes), False, None, True, name in foreign.writes)
-                )
-            elif isinstance(declared.dtype, DType):
-                slots.append(Slot(SlotKind.SCALAR, number, 0, declared.dtype))
-                params.append(HeaderParameter(name, declared.dtype.name, weak=declared.weak))
-            else:
-                raise ValidationError(
-                    f"parameter {name!r} of a CUDA C++ kernel is of type {declared}",
-                    fix="use scalars and arrays of scalars",
-                )
-        header = ArtifactHeader(
-            entry=foreign.entry, params=tuple(params), slots=tuple(slots), block=specialization.block
-        )
-        fast = specialization.options.fast_math
-        options = (*_COMMON, *(_FAST if fast else _EXACT))
-        return CudaLowered(header, foreign.text, options)
-
-
-def _is_last_stride(slot: Slot, params: object) -> bool:
-    if slot.kind is not SlotKind.STRIDE:
-        return False
-    declared = params[slot.param].type  # type: ignore[index]  # the kernel's parameters
-    return isinstance(declared, ArrayType) and slot.axis == (declared.ndim or 0) - 1
-
-
-def _entry_name(kernel: str) -> str:
-    """The kernel's name as CUDA C++ allows it."""
-    from quernel.codegen.names import Names
-    from quernel_cuda.lowering import CUDA_CPP
-
-    return Names(CUDA_CPP.reserved).fresh(kernel.rpartition(".")[2])
+            raise self.located(error, kernel, lowered) from error
 
 
 def _headers(text: str) -> tuple[str, ...]:
@@ -258,31 +150,3 @@ def _headers(text: str) -> tuple[str, ...]:
         return ()
     folder = _toolchain.header_folder()
     return () if folder is None else (f"--include-path={folder}",)
-
-
-def _located(error: CompilationError, kernel: str, lines: tuple[Location, ...]) -> CompilationError:
-    """The error at the user's line of the first complaint, as far as the log tells."""
-    for line in error.chain:
-        found = _PLACE.match(line)
-        if found is None:
-            assembler = _LINE_OF_PTXAS.match(line)
-            if assembler is not None:
-                return CompilationError(f"kernel {kernel}: {error.what}: {assembler[1]}", chain=error.chain)
-            continue
-        number = int(found[2])
-        where = _place(found[1], number, lines)
-        return CompilationError(
-            f"kernel {kernel}: {error.what}: {found[3]}",
-            where=None if where == NOWHERE else where,
-            fix="report it with the log: the text should compile" if lines else "mend the source",
-            chain=error.chain,
-        )
-    return CompilationError(f"kernel {kernel}: {error.what}", fix=error.fix, chain=error.chain)
-
-
-def _place(file: str, number: int, lines: tuple[Location, ...]) -> Location:
-    """The user's place of a line of the text; with `debug`, the log names it already."""
-    for known in lines:
-        if known.file.replace("\\", "/") == file and known.line == number:
-            return known
-    return lines[number - 1] if 0 < number <= len(lines) else NOWHERE

@@ -10,9 +10,7 @@ from typing import Final
 import attrs
 
 from quernel.codegen.dialect import Dialect
-from quernel.codegen.generate import GeneratedText, generate
-from quernel.codegen.points import SeveralPoints
-from quernel.compiler.artifacts import Slot
+from quernel.codegen.validation import shared_bytes
 from quernel.dtypes import (
     DType,
     bf16,
@@ -30,9 +28,8 @@ from quernel.dtypes import (
     u64,
 )
 from quernel.ir.nodes import AtomicOp, IndexKind, MathFunction, Module, RootKind, SubgroupOp
-from quernel_cuda.types import CudaVariant
 
-__all__ = ["CUDA_CPP", "MAX_STATIC_SHARED_BYTES", "cuda_dialect", "lower_module"]
+__all__ = ["CUDA_CPP", "MAX_STATIC_SHARED_BYTES", "cuda_dialect", "has_dynamic_shared"]
 
 MAX_STATIC_SHARED_BYTES: Final = 48 * 1024
 """Shared memory beyond this is asked for at the launch, and laid out by the text itself."""
@@ -351,14 +348,6 @@ def cuda_dialect(*, is_aligned: bool, block: tuple[int, ...], is_dynamic: bool) 
     )
 
 
-def lower_module(
-    module: Module,
-    variant: CudaVariant,
-    slots: tuple[Slot, ...],
-    *,
-    is_dynamic: bool = False,
-    several: SeveralPoints | None = None,
-) -> GeneratedText:
-    """The CUDA C++ of a validated module whose entry point receives `slots`."""
-    dialect = cuda_dialect(is_aligned=variant.aligned16, block=module.kernel.block, is_dynamic=is_dynamic)
-    return generate(module, dialect, slots, contiguous=variant.contiguous, several=several)
+def has_dynamic_shared(module: Module) -> bool:
+    """Whether the kernel's shared memory is more than a text may declare."""
+    return shared_bytes(module) > MAX_STATIC_SHARED_BYTES

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import attrs
+
 from quernel import settings
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.compiler.halves import LaunchFacts
@@ -46,12 +48,7 @@ class CudaTarget(PersistentTarget[CudaVariant, CudaArtifact, Loaded]):
 
     def variant(self, launch_facts: LaunchFacts) -> CudaVariant:
         """What holds for all arrays of the launch; several points per thread, unless the user wants one."""
-        return CudaVariant(
-            aligned16=launch_facts.aligned16,
-            contiguous=launch_facts.contiguous,
-            index32=launch_facts.index32,
-            several_points=settings.several_points(),
-        )
+        return attrs.evolve(CudaVariant.of(launch_facts), several_points=settings.several_points())
 
     def load(self, id: ArtifactId[CudaVariant], artifact: CudaArtifact) -> Loaded:  # noqa: A002
         """The kernel in the device's context. Only the context's own handle is launched, never on another device.

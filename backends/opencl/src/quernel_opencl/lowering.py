@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
 import attrs
 
 from quernel.codegen.dialect import Dialect
-from quernel.codegen.generate import GeneratedText, generate
-from quernel.codegen.pointers import Pointers
-from quernel.compiler.artifacts import Slot
 from quernel.dtypes import (
     bf16,
     bool_,
@@ -26,11 +24,12 @@ from quernel.dtypes import (
     u32,
     u64,
 )
+from quernel.errors import ValidationError
 from quernel.ir.analysis import parameter_uses
 from quernel.ir.nodes import AtomicOp, IndexKind, MathFunction, Module, RootKind, SubgroupOp
-from quernel_opencl.types import OpenclVariant
+from quernel.locations import NOWHERE
 
-__all__ = ["OPENCL_C", "SUBGROUP_SIZE", "lower_module", "uses_subgroups"]
+__all__ = ["OPENCL_C", "SUBGROUP_SIZE", "opencl_dialect", "uses_subgroups", "validate_rows"]
 
 _RESERVED: Final = re.compile(
     r"""
@@ -262,9 +261,21 @@ def uses_subgroups(module: Module) -> bool:
     return uses.has_subgroup or any(kind.value.startswith("subgroup") for kind in uses.index_kinds)
 
 
-def lower_module(
-    module: Module, variant: OpenclVariant, slots: tuple[Slot, ...], *, pointers: Pointers
-) -> GeneratedText:
-    """The OpenCL C of a validated module whose entry point receives `slots`."""
-    dialect = _WITH_SUBGROUPS if uses_subgroups(module) else OPENCL_C
-    return generate(module, dialect, slots, pointers=pointers, contiguous=variant.contiguous)
+def opencl_dialect(module: Module) -> Dialect:
+    """The dialect for one kernel."""
+    return _WITH_SUBGROUPS if uses_subgroups(module) else OPENCL_C
+
+
+def validate_rows(module: Module) -> None:
+    """Refuses a block in which a subgroup would have to go on in the next row: drivers end one with its row.
+
+    Raises:
+        ValidationError: the last axis is no multiple of a subgroup.
+    """
+    block, where = module.kernel.block, module.kernel.loc
+    if uses_subgroups(module) and math.prod(block[:-1]) > 1 and block[-1] % SUBGROUP_SIZE:
+        raise ValidationError(
+            f"subgroups of {SUBGROUP_SIZE} threads do not fill the rows of block {block}",
+            where=None if where == NOWHERE else where,
+            fix=f"use a block whose last axis is a multiple of {SUBGROUP_SIZE}, or one axis",
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from quernel.compiler.aligned import AlignedVariant
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.halves import LaunchFacts
 from quernel.compiler.persistent import PersistentTarget
@@ -11,12 +12,12 @@ from quernel.errors import ValidationError
 from quernel_opencl import _driver
 from quernel_opencl.compiler import OpenclCompiler
 from quernel_opencl.targets import device_key
-from quernel_opencl.types import Loaded, OpenclArtifact, OpenclVariant
+from quernel_opencl.types import Loaded, OpenclArtifact
 
 __all__ = ["OpenclTarget"]
 
 
-class OpenclTarget(PersistentTarget[OpenclVariant, OpenclArtifact, Loaded]):
+class OpenclTarget(PersistentTarget[AlignedVariant, OpenclArtifact, Loaded]):
     """Keeps program binaries in the store and hands them to the driver."""
 
     artifact_type = OpenclArtifact
@@ -26,12 +27,12 @@ class OpenclTarget(PersistentTarget[OpenclVariant, OpenclArtifact, Loaded]):
         self._narrows_indices = compiler.narrows_indices
         self._device = device_key(compiler.target_info)
 
-    def variant(self, launch_facts: LaunchFacts) -> OpenclVariant:
+    def variant(self, launch_facts: LaunchFacts) -> AlignedVariant:
         """Whether all arrays are contiguous, and on GPUs whether indices fit 32 bits: what changes the text."""
         narrow = launch_facts.index32 and self._narrows_indices
-        return OpenclVariant(contiguous=launch_facts.contiguous, index32=narrow)
+        return AlignedVariant(contiguous=launch_facts.contiguous, index32=narrow)
 
-    def load(self, id: ArtifactId[OpenclVariant], artifact: OpenclArtifact) -> Loaded:  # noqa: A002
+    def load(self, id: ArtifactId[AlignedVariant], artifact: OpenclArtifact) -> Loaded:  # noqa: A002
         """The program, ready for kernel objects.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The backend's own types: what a launch decides, a lowered kernel, an artifact, and what a launch dispatches."""
+"""The backend's own types: an artifact, and what a launch dispatches."""
 
 from __future__ import annotations
 
@@ -6,43 +6,10 @@ from typing import Any
 
 import attrs
 
-from quernel.compiler.artifacts import Artifact, ArtifactHeader
-from quernel.locations import Location
+from quernel.compiler.artifacts import Artifact
 from quernel.runtime.operations import PreparedLaunch
 
-__all__ = ["Loaded", "OpenclArtifact", "OpenclLowered", "OpenclVariant"]
-
-
-@attrs.frozen
-class OpenclVariant:
-    """What the launch decides that the kernel's id does not.
-
-    Attributes:
-        aligned16: every array starts at a multiple of 16 bytes.
-        contiguous: every array is C-contiguous, so that neighbours along the last axis lie side by side.
-        index32: every extent, shape and reachable element offset is below 2**31.
-    """
-
-    aligned16: bool = False
-    contiguous: bool = False
-    index32: bool = False
-
-
-@attrs.frozen
-class OpenclLowered:
-    """A kernel as OpenCL C.
-
-    Attributes:
-        header: all that a launch needs.
-        text: the source, whose entry point is a macro.
-        options: what it is built with, besides that macro.
-        lines: for each line of the text, the place in the user's source that it stands for.
-    """
-
-    header: ArtifactHeader
-    text: str
-    options: tuple[str, ...]
-    lines: tuple[Location, ...] = ()
+__all__ = ["Loaded", "OpenclArtifact"]
 
 
 @attrs.frozen

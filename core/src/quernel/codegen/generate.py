@@ -12,7 +12,7 @@ from quernel.codegen.expressions import Expressions
 from quernel.codegen.functions import FunctionTable, Instance
 from quernel.codegen.helpers import Helpers
 from quernel.codegen.indices import EXTENT, Indices
-from quernel.codegen.names import Names
+from quernel.codegen.names import ENTRY_MACRO, Names
 from quernel.codegen.operators import Operators
 from quernel.codegen.pointers import Pointers
 from quernel.codegen.points import SeveralPoints
@@ -27,10 +27,7 @@ from quernel.ir.nodes import Function, Kernel, Module, Return
 from quernel.ir.structs import struct_types
 from quernel.locations import NOWHERE, Location
 
-__all__ = ["ENTRY_MACRO", "GeneratedText", "generate"]
-
-ENTRY_MACRO = "QUERNEL_ENTRY"
-"""The macro that stands for the entry point's name, so that equal kernels under different names are equal texts."""
+__all__ = ["GeneratedText", "generate"]
 
 _LONGEST_LINE = 90
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["HELPER_PREFIX", "Names"]
+__all__ = ["ENTRY_MACRO", "HELPER_PREFIX", "Names"]
+
+ENTRY_MACRO: Final = "QUERNEL_ENTRY"
+"""The macro that stands for the entry point's name, so that equal kernels under different names are equal texts."""
 
 HELPER_PREFIX: Final = "qn_"
 """Starts the names of the functions that the text brings along; no user's name keeps it."""

@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from quernel.compiler.aligned import AlignedVariant
     from quernel.compiler.arguments import ArgumentPacker, argument_slots, header_parameters
     from quernel.compiler.artifacts import Artifact, ArtifactHeader, ArtifactId, HeaderParameter, Slot, SlotKind
+    from quernel.compiler.cfamily import CFamilyCompiler
     from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
     from quernel.compiler.halves import ArtifactCompiler, CompilationTarget, Compiler, LaunchFacts, Signature
     from quernel.compiler.job import JobResult, run_job
     from quernel.compiler.kernels import Kernels
     from quernel.compiler.loader import KernelLoader, LoadedKernel
+    from quernel.compiler.lowered_text import LoweredText
     from quernel.compiler.persistent import PersistentTarget
     from quernel.compiler.recording import CompilationRecording
     from quernel.errors import CompilationError
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AlignedVariant",
     "ArgumentPacker",
     "Artifact",
     "ArtifactCompiler",
@@ -37,6 +41,7 @@ __all__ = [
     "ArtifactId",
     "ArtifactStore",
     "BuildId",
+    "CFamilyCompiler",
     "CompilationBatchRecord",
     "CompilationError",
     "CompilationOutcome",
@@ -53,6 +58,7 @@ __all__ = [
     "Kernels",
     "LaunchFacts",
     "LoadedKernel",
+    "LoweredText",
     "PersistentTarget",
     "Signature",
     "Slot",
@@ -68,13 +74,16 @@ __all__ = [
 ]
 
 _NAMES = {
+    "quernel.compiler.aligned": ("AlignedVariant",),
     "quernel.compiler.arguments": ("ArgumentPacker", "argument_slots", "header_parameters"),
     "quernel.compiler.artifacts": ("Artifact", "ArtifactHeader", "ArtifactId", "HeaderParameter", "Slot", "SlotKind"),
+    "quernel.compiler.cfamily": ("CFamilyCompiler",),
     "quernel.compiler.definition": ("ForeignSource", "KernelDefinition", "Specialization"),
     "quernel.compiler.halves": ("ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Signature"),
     "quernel.compiler.job": ("JobResult", "run_job"),
     "quernel.compiler.kernels": ("Kernels",),
     "quernel.compiler.loader": ("KernelLoader", "LoadedKernel"),
+    "quernel.compiler.lowered_text": ("LoweredText",),
     "quernel.compiler.persistent": ("PersistentTarget",),
     "quernel.compiler.recording": ("CompilationRecording",),
     "quernel.errors": ("CompilationError",),
