@@ -326,6 +326,10 @@ random: Final[Any] = Namespace(
 )
 
 
+_ONLY_OF_KERNELS: Final = frozenset({"over", "options", "specialize", "writes"})
+_LAUNCH_A_KERNEL: Final = "call it in a kernel; or decorate it with @qn.kernel, and have it write to an array"
+
+
 class DeviceFunction:
     """A function that kernels, and other device functions, may call; on the host it is the Python function.
 
@@ -339,6 +343,25 @@ class DeviceFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The Python function's own result."""
         return self.__quernel_function__(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuses; what only kernels have, with what to do."""
+        shown = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name not in _ONLY_OF_KERNELS:
+            raise AttributeError(shown, name=name, obj=self)
+        raise AttributeError(f"{shown}: {self._is_called}\n  fix: {_LAUNCH_A_KERNEL}", name=name, obj=self)
+
+    def __getitem__(self, key: object) -> Any:
+        """Refuses: only kernels are launched on a grid.
+
+        Raises:
+            KernelTypeError: always.
+        """
+        raise KernelTypeError(self._is_called, fix=_LAUNCH_A_KERNEL)
+
+    @property
+    def _is_called(self) -> str:
+        return f"{self.__quernel_function__.__name__} is a device function, which kernels call; it is not launched"
 
     def __repr__(self) -> str:
         return f"<device function {self.__quernel_function__.__qualname__}>"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NoReturn
+
 import attrs
 
-__all__ = ["DEFAULT_OPTIONS", "KernelOptions"]
+from quernel.errors import KernelTypeError
+
+__all__ = ["DEFAULT_OPTIONS", "KernelOptions", "refuse_unknown_settings", "switch"]
 
 
 @attrs.frozen
@@ -25,3 +30,32 @@ class KernelOptions:
 
 
 DEFAULT_OPTIONS = KernelOptions()
+
+
+def switch(name: str, given: object) -> bool:
+    """The value of a setting that is on or off.
+
+    Raises:
+        KernelTypeError: it is neither `True` nor `False`.
+    """
+    if isinstance(given, bool):
+        return given
+    if type(given).__module__ == "numpy" and type(given).__name__ in ("bool", "bool_"):
+        return bool(given)
+    raise KernelTypeError(
+        f"the setting {name!r} is on or off, and got {given!r}", fix=f"write {name}=True or {name}=False"
+    )
+
+
+def refuse_unknown_settings(owner: str, unknown: Iterable[str], known: tuple[str, ...]) -> NoReturn:
+    """Raises for the first setting that `owner` does not have, with the one that was meant.
+
+    Raises:
+        KernelTypeError: always.
+    """
+    from difflib import get_close_matches
+
+    name = next(iter(unknown))
+    meant = get_close_matches(name, known, 1)
+    fix = f"did you mean {meant[0]!r}? " if meant else ""
+    raise KernelTypeError(f"{owner} has no setting {name!r}", fix=f"{fix}its settings are {', '.join(known)}")

@@ -132,7 +132,7 @@ def test_name_that_is_not_there_yet_is_looked_for_again() -> None:
 
 
 def test_wrong_annotation_is_refused_where_the_kernel_is_defined() -> None:
-    with pytest.raises(KernelTypeError, match="'a' is annotated <class 'str'>") as caught:
+    with pytest.raises(KernelTypeError, match="'a' is annotated str") as caught:
         _parameters("\n\ndef f(a: str): pass")
     assert caught.value.where is not None
     assert caught.value.where.line == 3

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from quernel.api.kernels import Kernel, normalized
 from quernel.errors import KernelTypeError, LaunchError
-from quernel.options import KernelOptions
+from quernel.options import KernelOptions, refuse_unknown_settings, switch
 from quernel.runtime.definitions import ForeignOrigin, FunctionOrigin
 from quernel.runtime.launchables import Launchable
 from quernel.runtime.parameters import Parameters
@@ -37,23 +37,28 @@ def kernel(
     fast_math: bool = False,
     debug: bool = False,
     contract: bool = True,
+    **unknown: Any,
 ) -> Kernel | Callable[[Callable[..., Any]], Kernel]:
     """Makes a function a kernel: `@qn.kernel`, or `@qn.kernel(block=, checked=, fast_math=, debug=, contract=)`.
 
     Nothing is compiled yet. What the settings mean is said at `Kernel.options`.
 
     Raises:
-        KernelTypeError: it is no function written with `def`, or an annotation is no parameter type.
+        KernelTypeError: it is no function written with `def`, an annotation is no parameter type, or there is no such
+            setting or value of one.
         KernelSyntaxError: it takes `*args` or `**kwargs`.
     """
-    options = KernelOptions(checked=checked, fast_math=fast_math, debug=debug, contract=contract)
+    switches = {"checked": checked, "fast_math": fast_math, "debug": debug, "contract": contract}
+    settings = {"block": block, **switches}
     try:
+        if unknown:
+            refuse_unknown_settings("@qn.kernel", unknown, tuple(settings))
+        options = KernelOptions(**{name: switch(name, given) for name, given in switches.items()})
         shape = normalized(block)
-    except LaunchError as error:
+    except (KernelTypeError, LaunchError) as error:
         from quernel.runtime.launch_sites import as_raised_by_the_call
 
         raise as_raised_by_the_call(error, 1) from error.__cause__
-    settings = {"block": block, "checked": checked, "fast_math": fast_math, "debug": debug, "contract": contract}
     plain = {"block": None, "checked": False, "fast_math": False, "debug": False, "contract": True}
 
     def make(given: Callable[..., Any], scope: Mapping[str, Any]) -> Kernel:

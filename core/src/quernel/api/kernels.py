@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Never, NoReturn, final
 
 from quernel.errors import KernelTypeError, LaunchError, QuernelError
+from quernel.options import refuse_unknown_settings, switch
 from quernel.runtime.launchables import Launchable
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Kernel"]
 
 _UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "unset"})()
-_CODE_SETTINGS = ("checked", "fast_math", "debug", "contract")
+_SWITCHES = ("checked", "fast_math", "debug", "contract", "interpret")
 
 
 @final
@@ -49,10 +50,11 @@ class Kernel:
     def over(
         self,
         extent: int | range | tuple[int | range, ...],
-        *,
+        *more: Never,
         block: int | tuple[int, ...] | None = None,
         device: str | DeviceInfo | Device | None = None,
         stream: Stream | None = None,
+        **unknown: Never,
     ) -> Launcher:
         """A launcher of one thread per point of a 1- to 3-D extent; edges are masked. On the launch path.
 
@@ -64,7 +66,10 @@ class Kernel:
 
         Raises:
             LaunchError: there is no such extent or block.
+            KernelTypeError: there is no such setting, or the extent is not one argument.
         """
+        if more or unknown:
+            _refuse_over(self.__name__, (extent, *more), unknown)
         launcher: Launcher = _launching().over(self._launchable, extent, block, device, stream)
         return launcher
 
@@ -104,6 +109,7 @@ class Kernel:
         debug: bool = _UNSET,
         interpret: bool = _UNSET,
         contract: bool = _UNSET,
+        **unknown: Never,
     ) -> Kernel:
         """The same kernel with other settings; what is not named stays as it is.
 
@@ -115,8 +121,12 @@ class Kernel:
             debug: line tables in the compiled code.
             interpret: runs in the reference interpreter, where `breakpoint()` works.
             contract: `a*b ± c` within one expression becomes one fused multiply-add.
+
+        Raises:
+            KernelTypeError: there is no such setting, or it does not take that value.
+            LaunchError: there is no such block.
         """
-        given = {
+        given: dict[str, Any] = {
             "block": block,
             "device": device,
             "checked": checked,
@@ -126,6 +136,8 @@ class Kernel:
             "contract": contract,
         }
         try:
+            if unknown:
+                refuse_unknown_settings("kernel.options", unknown, tuple(given))
             return self._with({name: value for name, value in given.items() if value is not _UNSET})
         except QuernelError as error:
             from quernel.runtime.launch_sites import as_raised_by_the_call
@@ -178,24 +190,68 @@ class Kernel:
     def _with(self, settings: dict[str, Any]) -> Kernel:
         old = self._launchable
         options, block = old.options, old.block
-        code = {name: bool(settings[name]) for name in _CODE_SETTINGS if name in settings}
-        if code:
+        switches = {name: switch(name, settings[name]) for name in _SWITCHES if name in settings}
+        settings = {**settings, **switches}
+        interpret = switches.pop("interpret", old.interpret)
+        if switches:
             import attrs
 
-            options = attrs.evolve(options, **code)
+            options = attrs.evolve(options, **switches)
         if "block" in settings:
             block = normalized(settings["block"])
+        if "device" in settings:
+            _check_names_a_device(settings["device"])
         launchable = Launchable(
             old.origin,
             old.parameters,
             options,
             block=block,
             device=settings.get("device", old.device),
-            interpret=bool(settings.get("interpret", old.interpret)),
+            interpret=interpret,
         )
         made = Kernel(launchable, getattr(self, "__wrapped__", None))
         made._settings = {**self._settings, **settings}
         return made
+
+
+def _refuse_over(name: str, extents: tuple[object, ...], unknown: Mapping[str, object]) -> NoReturn:
+    """Raises for what `over` does not take."""
+    from quernel.runtime.launch_sites import as_raised_by_the_call
+
+    if len(extents) > 1:
+        shown = ", ".join(map(repr, extents))
+        error = KernelTypeError(
+            f"over takes one extent, and got {len(extents)}: {shown}",
+            fix=f"several axes are one tuple: {name}.over(({shown}))(...)",
+        )
+        raise as_raised_by_the_call(error, 2)
+    settings = [setting for setting in unknown if setting in _SWITCHES]
+    if settings:
+        shown = f"{settings[0]}={unknown[settings[0]]!r}"
+        error = KernelTypeError(
+            f"{settings[0]!r} is a setting of the kernel, not of one launch",
+            fix=f"write {name}.options({shown}).over(...)(...)",
+        )
+    else:
+        try:
+            refuse_unknown_settings("kernel.over", unknown, ("block", "device", "stream"))
+        except KernelTypeError as refusal:
+            error = refusal
+    raise as_raised_by_the_call(error, 2)
+
+
+def _check_names_a_device(given: object) -> None:
+    """Refuses what names no device, without looking for it or opening it."""
+    if given is None or isinstance(given, str):
+        return
+    from quernel.runtime.devices import Device
+    from quernel.runtime.operations import DeviceInfo
+
+    if not isinstance(given, Device | DeviceInfo):
+        raise KernelTypeError(
+            f"the setting 'device' got {given!r}, which names no device",
+            fix='use a string such as "cpu" or "cuda:1", one of qn.devices(), or a device',
+        )
 
 
 def normalized(block: int | tuple[int, ...] | None) -> tuple[int, ...] | None:

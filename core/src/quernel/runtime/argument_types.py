@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
 from types import NoneType
@@ -31,6 +32,9 @@ from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.parameters import Spec
 from quernel.runtime.scalars import checked_float, checked_integer, convert_scalar, shown
 from quernel.wording import counted
+
+_ARRAY_PROTOCOLS = ("__array__", "__array_interface__")
+_DEVICE_PROTOCOLS = ("__dlpack__", "__cuda_array_interface__")
 
 __all__ = ["alignment_of", "argument_type", "constant_key", "constant_value", "convert_argument", "element_type"]
 
@@ -176,12 +180,39 @@ def _inferred(name: str, value: Any) -> ScalarType:
         return ScalarType(i64, weak=True)
     if isinstance(value, float):
         return ScalarType(f64, weak=True)
-    fix = "pass numbers, NumPy arrays or device arrays"
-    if isinstance(value, list | tuple):
-        fix = f"make it an array first: {name} = np.asarray({name})"
+    raise KernelTypeError(f"parameter {name!r} got {shown(value)}, which no kernel takes", fix=_instead(name, value))
+
+
+def _instead(name: str, value: Any) -> str:
+    """What to pass for a value of a kind that no kernel takes."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return "make its class a struct: a class with @attrs.frozen and annotated fields"
     if isinstance(value, tuple):
-        fix += f"; or annotate {name}: qn.Const[tuple], for a tuple that is fixed when the kernel is compiled"
-    raise KernelTypeError(f"parameter {name!r} got {shown(value)}, which no kernel takes", fix=fix)
+        fixed = f"annotate {name}: qn.Const[tuple], for a tuple that is fixed when the kernel is compiled"
+        return f"make it an array first: {name} = np.asarray({name}); or {fixed}"
+    if hasattr(type(value), "__dataclass_fields__"):
+        return f"make {type(value).__name__} a struct: @attrs.frozen in place of @dataclass, with annotated fields"
+    if isinstance(value, Mapping):
+        return "make it a struct: a class with @attrs.frozen and annotated fields; or pass its values one by one"
+    if isinstance(value, complex):
+        return f"pass its parts, {name}.real and {name}.imag"
+    if isinstance(value, list | range) or _is_like_an_array(value):
+        return f"make it an array first: {name} = np.asarray({name})"
+    if any(hasattr(value, protocol) for protocol in _DEVICE_PROTOCOLS):
+        return f"make it an array of the device first: {name} = device.asarray({name})"
+    if value is None or isinstance(value, str):
+        return f"pass a number or an array; or annotate {name}: qn.Const, for a value to decide by when it is compiled"
+    return "pass numbers, NumPy arrays or device arrays; structs are instances of classes with @attrs.frozen"
+
+
+def _is_like_an_array(value: Any) -> bool:
+    """Whether NumPy makes an array of it without going through its elements one by one."""
+    if any(hasattr(value, protocol) for protocol in _ARRAY_PROTOCOLS):
+        return True
+    try:
+        return memoryview(value).ndim > 0
+    except TypeError:
+        return False
 
 
 def _described(declared: object) -> str:

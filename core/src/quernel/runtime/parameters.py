@@ -105,7 +105,22 @@ def declared_type(name: str, annotation: Any) -> Declared:
         return _frozen(name, annotation)
     if isinstance(annotation, type) and issubclass(annotation, np.generic):
         return ScalarType(dtype_of(annotation))
-    raise KernelTypeError(f"parameter {name!r} is annotated {annotation!r}, which is no parameter type", fix=_ALLOWED)
+    shown = annotation.__name__ if isinstance(annotation, type) else repr(annotation)
+    raise KernelTypeError(
+        f"parameter {name!r} is annotated {shown}, which is no parameter type", fix=_meant(annotation)
+    )
+
+
+def _meant(annotation: Any) -> str:
+    """What to write for an annotation that says nothing to a kernel."""
+    origin = getattr(annotation, "__origin__", annotation)
+    if origin in (np.ndarray, list, tuple):
+        return "annotate it with qn.Array[T], such as qn.Array[qn.f32] or, of one axis, qn.Array1[qn.f32]"
+    if hasattr(annotation, "__dataclass_fields__"):
+        return f"make {annotation.__name__} a struct: @attrs.frozen in place of @dataclass"
+    if annotation is complex:
+        return "pass the real and the imaginary part, each a float"
+    return _ALLOWED
 
 
 def _struct_of(dtype: np.dtype[Any]) -> StructType:
