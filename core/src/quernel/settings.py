@@ -8,6 +8,7 @@ variable's name and what it may hold.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Literal, cast, get_args
 
 from quernel.errors import SettingError
@@ -15,7 +16,9 @@ from quernel.errors import SettingError
 __all__ = [
     "CpuEmitter",
     "RecordsLevel",
+    "adopt",
     "checked",
+    "compile_limit_s",
     "cpu_coarsening",
     "cpu_emitter",
     "device",
@@ -25,6 +28,7 @@ __all__ = [
     "num_threads",
     "records_level",
     "several_points",
+    "variables",
 ]
 
 RecordsLevel = Literal["off", "basic", "full"]
@@ -109,6 +113,45 @@ def records_level() -> RecordsLevel:
 def several_points() -> bool:
     """Whether a thread may handle several points of an `over` launch; `QUERNEL_SEVERAL_POINTS=0` says no."""
     return _text("QUERNEL_SEVERAL_POINTS") is None or _flag("QUERNEL_SEVERAL_POINTS")
+
+
+def compile_limit_s() -> float | None:
+    """Seconds that a worker process may take over one kernel: `QUERNEL_COMPILE_LIMIT`, 600 by default.
+
+    `None` where it is 0: any time.
+    """
+    name = "QUERNEL_COMPILE_LIMIT"
+    text = _text(name)
+    if text is None:
+        return _COMPILE_LIMIT_S
+    try:
+        limit_s = float(text)
+    except ValueError:
+        limit_s = -1.0
+    if not 0 <= limit_s <= _LONGEST_S:
+        raise _refused(name, text, "a number of seconds, or 0 for any time")
+    return limit_s or None
+
+
+_COMPILE_LIMIT_S = 600.0
+_LONGEST_S = 1e6
+
+
+def variables() -> dict[str, str]:
+    """All variables of ours that are set, for a process that is to see the same."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_PREFIX)}
+
+
+def adopt(given: Mapping[str, str]) -> None:
+    """Sets the variables that another process gave, and no others of ours."""
+    for name in [name for name in os.environ if name.startswith(_PREFIX) and name not in given]:
+        del os.environ[name]
+    for name, value in given.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+_PREFIX = "QUERNEL_"
 
 
 def _text(name: str) -> str | None:

@@ -54,6 +54,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
     """
 
     artifact_format = 1
+    scales_with = "processes"
 
     def __init__(self, target_info: TargetInfo) -> None:
         self.target_info = target_info

@@ -105,24 +105,8 @@ class Batch:
         from quernel.compiler import executors
 
         steps = [step for job in jobs if (step := self._next_step(job)) is not None]
-        executor, is_local = self._executor(len(steps))
-        if executor is None:
-            self._num_workers = max(self._num_workers, 1)
-            executors.run_inline(steps, self._advance)
-        else:
-            size = getattr(executor, "_max_workers", None) or executors.num_cores()
-            self._num_workers = max(self._num_workers, min(size, len(steps)))
-            executors.run_on(executor, steps, self._advance, is_local=is_local)
-
-    def _executor(self, num_steps: int) -> tuple[Executor | None, bool]:
-        """Where to run, and whether its workers are threads of this process; `None` for the calling thread."""
-        from quernel.compiler.executors import compilation_threads
-
-        if self._given_workers is not None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            return self._given_workers, isinstance(self._given_workers, ThreadPoolExecutor)
-        return (compilation_threads() if num_steps > 1 else None), True
+        num_workers = executors.run_steps(self._compiler, steps, self._advance, self._given_workers)
+        self._num_workers = max(self._num_workers, num_workers)
 
     def _next_step(self, job: Job) -> JobStep | None:
         """What a worker has to do next for a job, if anything; the store is asked first where it can answer."""

@@ -1,19 +1,37 @@
-"""Where the stages of a batch run: on the calling thread, on a pool sized to the cores, or on a given executor."""
+"""Where the stages of a batch run: on the calling thread, on a given executor, or on what the backend scales with.
+
+The rule where no executor was given: one piece of work runs on the calling thread. Several run on threads, one per
+core, if the backend scales with those. If it scales with processes, the calling thread works too: it starts processes
+once what is left is sure to take longer than their start does, and goes on compiling until they are up. So a small
+batch never pays for a process, and a large one never waits for one.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
+    from quernel.compiler.halves import ArtifactCompiler
+    from quernel.compiler.processes import CompilationProcesses
     from quernel.compiler.threads import CompilationThreads
 
-__all__ = ["Step", "compilation_threads", "num_cores", "run_inline", "run_on"]
+__all__ = [
+    "Step",
+    "compilation_processes",
+    "compilation_threads",
+    "num_cores",
+    "run_beside",
+    "run_inline",
+    "run_on",
+    "run_steps",
+]
 
 StepT = TypeVar("StepT", bound="Step")
 
@@ -29,6 +47,34 @@ class Step(Protocol):
     def task(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         """The function to call and its arguments, which pickle unless the step is local."""
         ...
+
+
+def run_steps(
+    compiler: ArtifactCompiler[Any, Any, Any],
+    steps: list[StepT],
+    advance: Callable[[StepT, object], StepT | None],
+    executor: Executor | None,
+) -> int:
+    """Runs the steps, and those that they lead to, where the rule says; `advance` is called on this thread.
+
+    Returns how many workers had a part in it at most.
+    """
+    if executor is not None:
+        run_on(executor, steps, advance, is_local=_is_local(executor))
+        size = getattr(executor, "_max_workers", None) or num_cores()
+        return min(size, len(steps))
+    if len(steps) > 1 and compiler.scales_with == "processes":
+        processes = compilation_processes() if _imports_elsewhere(compiler) else None
+        if processes is not None:
+            run_beside(processes, compiler, steps, advance)
+            return min(1 + processes.num_workers, len(steps))
+    elif len(steps) > 1:
+        threads = compilation_threads()
+        if threads is not None:
+            run_on(threads, steps, advance, is_local=True)
+            return min(threads.size, len(steps))
+    run_inline(steps, advance)
+    return 1
 
 
 def run_inline(steps: list[StepT], advance: Callable[[StepT, object], StepT | None]) -> None:
@@ -80,6 +126,91 @@ def run_on(
             future.cancel()
 
 
+def run_beside(
+    processes: CompilationProcesses,
+    compiler: ArtifactCompiler[Any, Any, Any],
+    steps: list[StepT],
+    advance: Callable[[StepT, object], StepT | None],
+) -> None:
+    """Runs the steps, and those that they lead to, on the processes and on this thread; whoever is free takes the next.
+
+    More processes start as soon as that pays. If this thread is interrupted, what has not started never will.
+    """
+    from queue import SimpleQueue
+
+    done: SimpleQueue[Future[object]] = SimpleQueue()
+    queued: dict[Future[object], StepT] = {}
+    waiting = deque(steps)
+    pace = _Pace()
+    try:
+        while waiting or queued:
+            if waiting and done.empty():
+                step = waiting.popleft()
+                future = None if step.is_local else _submitted(processes, step)
+                if future is not None:
+                    queued[future] = step
+                    future.add_done_callback(done.put)
+                    continue
+                result = _perform(step)
+            elif done.empty() and (taken := _taken_back(queued)) is not None:
+                step = taken
+                with pace:
+                    result = _perform(step)
+                if pace.pays_for_processes(len(queued)):
+                    _grow(processes, compiler, len(queued))
+            else:
+                finished = done.get()
+                if finished not in queued:  # taken back before
+                    continue
+                step = queued.pop(finished)
+                result = _perform(step) if finished.cancelled() else _outcome(finished)
+            following = advance(step, result)
+            if following is not None:
+                waiting.appendleft(following)
+    finally:
+        for future in queued:
+            future.cancel()
+
+
+def _taken_back(queued: dict[Future[object], StepT]) -> StepT | None:
+    """The step queued last of those that no process has begun with, now for the calling thread to run."""
+    for future in reversed(queued):
+        if future.cancel():
+            return queued.pop(future)
+    return None
+
+
+def _grow(processes: CompilationProcesses, compiler: ArtifactCompiler[Any, Any, Any], size: int) -> None:
+    from quernel.compiler.warming import warm_up
+
+    processes.grow(size, warm_up, compiler)
+
+
+class _Pace:
+    """How long steps take on the calling thread; a context round each."""
+
+    def __init__(self) -> None:
+        self._times_s: list[float] = []
+
+    def __enter__(self) -> None:
+        self._start_s = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self._times_s.append(time.perf_counter() - self._start_s)
+
+    def pays_for_processes(self, num_left: int) -> bool:
+        """Whether so many steps, done by one alone, would take longer than processes take to come up."""
+        first_s, *later_s = self._times_s
+        typical_s = sum(later_s) / len(later_s) if later_s else first_s - _FIRST_EXTRA_S
+        return num_left * typical_s > _START_S
+
+
+_FIRST_EXTRA_S = 0.2
+"""The first kernel of a process takes so much longer than others, as it imports the compiler."""
+_START_S = 0.6
+"""A process that has the whole core takes so long to start and warm up."""
+
+
 def num_cores() -> int:
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -87,7 +218,7 @@ def num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def compilation_threads() -> Executor | None:
+def compilation_threads() -> CompilationThreads | None:
     """The process's own threads, one per core, started as work comes; `None` while the process ends."""
     global _threads
     if _is_ending:
@@ -103,7 +234,27 @@ def compilation_threads() -> Executor | None:
         return _threads
 
 
+def compilation_processes() -> CompilationProcesses | None:
+    """The process's own compile workers, for all cores but the caller's; none has started before the first `grow`.
+
+    `None` where there is one core, and while the process ends.
+    """
+    global _processes
+    if _is_ending or num_cores() < 2:
+        return None
+    with _threads_lock:
+        if _processes is None:
+            import atexit
+
+            from quernel.compiler.processes import CompilationProcesses
+
+            _processes = CompilationProcesses(num_cores() - 1, is_lazy=True)
+            atexit.register(_end)
+        return _processes
+
+
 _threads: CompilationThreads | None = None
+_processes: CompilationProcesses | None = None
 _threads_lock = threading.Lock()
 _is_ending = False
 
@@ -114,18 +265,34 @@ def _end() -> None:
     """Waits a little for what runs; what is queued, and what comes from here on, runs on the thread that wants it."""
     global _is_ending
     _is_ending = True
-    if _threads is not None:
-        _threads.shutdown(cancel_futures=True, timeout_s=_END_TIMEOUT_S)
+    end_s = time.monotonic() + _END_TIMEOUT_S
+    for workers in (_processes, _threads):
+        if workers is not None:
+            workers.shutdown(cancel_futures=True, timeout_s=max(0.0, end_s - time.monotonic()))
 
 
 def _renew_after_fork() -> None:
-    global _threads, _threads_lock
-    _threads = None  # they stayed in the parent
+    global _threads, _processes, _threads_lock
+    _threads = _processes = None  # they stayed in the parent
     _threads_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_after_fork)
+
+
+def _is_local(executor: Executor) -> bool:
+    """Whether its workers are threads of this process."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from quernel.compiler.threads import CompilationThreads
+
+    return isinstance(executor, (ThreadPoolExecutor, CompilationThreads))
+
+
+def _imports_elsewhere(compiler: ArtifactCompiler[Any, Any, Any]) -> bool:
+    """Whether another process can import the compiler's class: not one that the program's main module defines."""
+    return type(compiler).__module__ != "__main__"
 
 
 def _perform(step: Step) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import attrs
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from quernel.store import Environment
 
 __all__ = ["ANY_LAUNCH", "ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Signature"]
+
+Scaling = Literal["threads", "processes"]
 
 VariantT = TypeVar("VariantT")
 VariantT_contra = TypeVar("VariantT_contra", contravariant=True)
@@ -76,6 +78,9 @@ class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
     shares_by_ir: bool = True
     """Whether equal IR, variant and build make artifacts of which one may stand for the other. False where an artifact
     holds what is outside the IR's content, such as the kernel's place in the user's file."""
+    scales_with: Scaling = "threads"
+    """On what several kernels compile side by side. With `processes`, the class MUST be one that another process of
+    the same interpreter can import."""
 
     @abstractmethod
     def default_variant(self, signature: Signature) -> VariantT:

@@ -19,7 +19,15 @@ from quernel.compiler.recording import CompilationRecording
 from quernel.compiler.reentrancy import Compiling
 from quernel.errors import CompilationError, QuernelError
 
-__all__ = ["DEFAULT_JOB_SETTINGS", "JobResult", "JobSettings", "JobStage", "checked_result", "run_job"]
+__all__ = [
+    "DEFAULT_JOB_SETTINGS",
+    "JobResult",
+    "JobSettings",
+    "JobStage",
+    "WorkerLostError",
+    "checked_result",
+    "run_job",
+]
 
 
 class JobStage(enum.Enum):
@@ -84,6 +92,30 @@ class JobResult:
     artifact: Any = None
 
 
+class WorkerLostError(RuntimeError):
+    """A compile worker ended, or was ended, without an answer.
+
+    Attributes:
+        what: how, as the end of a sentence about the worker: "was killed by SIGSEGV".
+        lines: the last of what it wrote to standard error.
+        fix: what to do about it.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        lines: tuple[str, ...] = (),
+        fix: str = "the next launch tries again; if it is always this kernel, report it with the lines above",
+    ) -> None:
+        super().__init__(what, lines, fix)
+        self.what = what
+        self.lines = lines
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"the compile worker {self.what}"
+
+
 def run_job(
     compiler: ArtifactCompiler[Any, Any, Any],
     work: Any,
@@ -120,6 +152,8 @@ def checked_result(compiler: ArtifactCompiler[Any, Any, Any], result: object, ke
     Raises:
         CompilationError: it is of another build or for another target, or the worker failed and there is none.
     """
+    if isinstance(result, WorkerLostError):
+        raise CompilationError(f"{result} while compiling {kernel}", fix=result.fix, chain=result.lines) from result
     if isinstance(result, BaseException):
         raise CompilationError(
             f"a worker failed while compiling {kernel}: {type(result).__name__}: {result}",

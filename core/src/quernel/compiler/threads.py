@@ -31,6 +31,11 @@ class CompilationThreads(Executor):
         self._lock = threading.Lock()
         self._is_closed = False
 
+    @property
+    def size(self) -> int:
+        """Threads that it may have."""
+        return self._max_workers
+
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """The future of `fn(*args, **kwargs)`.
 
