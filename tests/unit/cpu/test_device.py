@@ -51,7 +51,7 @@ SIZE = 200_000
 @pytest.fixture
 def python_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Launches on the worker threads of Python."""
-    monkeypatch.setattr("quernel_cpu.device.native_workers", lambda: None)
+    monkeypatch.setattr("quernel_cpu.device.native_workers", lambda expected_ns: None)
 
 
 @pytest.mark.usefixtures("python_threads")

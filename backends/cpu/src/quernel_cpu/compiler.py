@@ -53,7 +53,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
     Several threads gain little, as llvmlite has one lock round LLVM; several processes scale.
     """
 
-    artifact_format = 1
+    artifact_format = 2
     scales_with = "processes"
 
     def __init__(self, target_info: TargetInfo) -> None:
@@ -107,8 +107,11 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         )
 
     def finalize(self, id: ArtifactId[CpuVariant], lowered: CpuLowered) -> CpuArtifact:  # noqa: A002
-        """The object code, taken out."""
-        return CpuArtifact(lowered.header, lowered.object_code)
+        """The object code, as an image where it needs no linker."""
+        from quernel_cpu.linking import linked_image
+
+        image = linked_image(lowered.object_code, lowered.header.entry)
+        return CpuArtifact(lowered.header, image or lowered.object_code)
 
     def assembly(self, lowered: CpuLowered) -> str:
         """The target's assembly of a lowered kernel, worked out again from its IR."""

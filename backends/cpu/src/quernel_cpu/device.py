@@ -131,7 +131,7 @@ def _share(
     num_threads: int,
 ) -> int:
     """Runs items on several threads, and gives how many; 1 if they are still to be run."""
-    workers = native_workers()
+    workers = native_workers(expected_ns)
     if workers is None:
         if expected_ns < _WORTH_SHARING_NS:
             return 1

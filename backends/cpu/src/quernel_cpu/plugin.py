@@ -18,7 +18,7 @@ QUERNEL_PLUGIN_API: Final = 1
 
 
 class CpuBackend(Backend):
-    """The host's processor. LLVM is loaded when a target is asked for, and not before."""
+    """The host's processor. LLVM is loaded when a kernel is compiled, or nothing is kept of this machine."""
 
     name = "cpu"
 
@@ -48,8 +48,11 @@ class CpuBackend(Backend):
 
     def open(self, info: DeviceInfo) -> CpuDevice:
         """The operations on the host's processor."""
+        from quernel.compiler.loader import caching_environment
         from quernel_cpu.device import CpuDevice
+        from quernel_cpu.host import recall_host
 
+        recall_host(caching_environment())
         return CpuDevice(info, self.compiler(self.target_info("")))
 
     def health(self) -> Health:

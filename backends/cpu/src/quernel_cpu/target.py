@@ -1,16 +1,22 @@
-"""The half that stays with the device: which variant a launch needs, and object code made callable."""
+"""The half that stays with the device: which variant a launch needs, and code made callable."""
 
 from __future__ import annotations
 
 import ctypes
+from typing import TYPE_CHECKING
 
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.halves import LaunchFacts
 from quernel.compiler.persistent import PersistentTarget
 from quernel_cpu import _toolchain
+from quernel_cpu.code_image import MappedCode, is_image, map_image
+from quernel_cpu.host import keep_host
 from quernel_cpu.scratch import scratch_bytes
 from quernel_cpu.types import CpuArtifact, CpuVariant, Loaded
 from quernel_cpu.vectormath import VECTOR_LIBRARY_FEATURE, VECTOR_LIBRARY_FILE
+
+if TYPE_CHECKING:
+    from quernel.identity import IrKey
 
 __all__ = ["CpuTarget"]
 
@@ -33,10 +39,28 @@ class CpuTarget(PersistentTarget[CpuVariant, CpuArtifact, Loaded]):
         """The entry point in memory.
 
         Raises:
-            DeviceError: the object does not link here.
+            DeviceError: the code cannot be used here.
         """
-        needs_vector_library = VECTOR_LIBRARY_FEATURE in artifact.header.features
-        library = _toolchain.load_object(
-            artifact.payload, artifact.header.entry, VECTOR_LIBRARY_FILE if needs_vector_library else None
-        )
-        return Loaded(_ENTRY_TYPE(library.address), library, library.address, scratch_bytes(artifact.header.features))
+        header = artifact.header
+        library = VECTOR_LIBRARY_FILE if VECTOR_LIBRARY_FEATURE in header.features else None
+        code: MappedCode | _toolchain.Library
+        if is_image(artifact.payload):
+            code = map_image(artifact.payload, library)
+            address = code.address_of(header.entry)
+        else:
+            code = _toolchain.load_object(artifact.payload, header.entry, library)
+            address = code.address
+        return Loaded(_ENTRY_TYPE(address), code, address, scratch_bytes(header.features))
+
+    def store(
+        self,
+        id: ArtifactId[CpuVariant],  # noqa: A002
+        artifact: CpuArtifact,
+        source: str | None,
+        ir_key: IrKey | None = None,
+    ) -> bool:
+        """Keeps the artifact, and once in each environment what LLVM says of this machine."""
+        stored = super().store(id, artifact, source, ir_key)
+        if stored and self._store is not None:
+            keep_host(self._store.environment)
+        return stored

@@ -14,7 +14,7 @@ import attrs
 from quernel import settings
 from quernel.capabilities import Capabilities, Limits, TargetInfo
 from quernel.errors import DeviceError
-from quernel_cpu import _toolchain
+from quernel_cpu.host import host
 from quernel_cpu.vectormath import vector_library
 
 __all__ = [
@@ -57,8 +57,10 @@ _LEVELS = {
 
 def host_target() -> TargetInfo:
     """This machine, with every feature that its processor has."""
-    triple, cpu, features = _toolchain.host()
-    return _set_up(f"{triple.partition('-')[0]}-{cpu}", triple, cpu, features, vector_library())
+    here = host()
+    return _set_up(
+        f"{here.triple.partition('-')[0]}-{here.cpu}", here.triple, here.cpu, here.features, vector_library()
+    )
 
 
 def named_target(name: str) -> TargetInfo:
@@ -69,14 +71,14 @@ def named_target(name: str) -> TargetInfo:
     Raises:
         DeviceError: there is no such target.
     """
-    host = host_target()
-    if name in ("", "host", host.name):
-        return host
-    triple = host.detail("triple")
+    here = host_target()
+    if name in ("", "host", here.name):
+        return here
+    triple = here.detail("triple")
     levels = _LEVELS.get(triple.partition("-")[0], {})
     if name not in levels:
         raise DeviceError(
-            f"there is no cpu target {name!r} on {triple}", fix=f"use one of {', '.join(['host', host.name, *levels])}"
+            f"there is no cpu target {name!r} on {triple}", fix=f"use one of {', '.join(['host', here.name, *levels])}"
         )
     return _set_up(name, triple, name, levels[name], "none")
 
@@ -84,11 +86,13 @@ def named_target(name: str) -> TargetInfo:
 def _set_up(name: str, triple: str, cpu: str, features: str, library: str) -> TargetInfo:
     """The target as the settings of this moment have it."""
     coarsening = "on" if settings.cpu_coarsening() else "off"
-    return _target(name, triple, cpu, features, library, settings.cpu_emitter(), coarsening)
+    return _target(name, triple, cpu, features, library, settings.cpu_emitter(), coarsening, host().llvm)
 
 
 @cache
-def _target(name: str, triple: str, cpu: str, features: str, library: str, emitter: str, coarsening: str) -> TargetInfo:
+def _target(
+    name: str, triple: str, cpu: str, features: str, library: str, emitter: str, coarsening: str, llvm: str
+) -> TargetInfo:
     vector_bytes = _vector_bytes(triple, frozenset(features.split(",")))
     details = {
         "coarsening": coarsening,
@@ -99,14 +103,12 @@ def _target(name: str, triple: str, cpu: str, features: str, library: str, emitt
         "vector_bytes": str(vector_bytes),
         "vector_library": library,
     }
-    content = "\0".join(
-        [*(f"{key}={value}" for key, value in sorted(details.items())), _toolchain.version(), str(PIPELINE_VERSION)]
-    )
+    content = "\0".join([*(f"{key}={value}" for key, value in sorted(details.items())), llvm, str(PIPELINE_VERSION)])
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     return TargetInfo(
         backend="cpu",
         name=name,
-        fingerprint=f"{name}-llvm{_toolchain.version()}-{digest}",
+        fingerprint=f"{name}-llvm{llvm}-{digest}",
         capabilities=attrs.evolve(_CAPABILITIES, subgroups=emitter == "spmd"),
         limits=_LIMITS,
         subgroup_size=vector_bytes // 4,
@@ -132,4 +134,4 @@ def enabled_features(target: TargetInfo) -> frozenset[str]:
 
 def toolchain_version() -> str:
     """LLVM's version."""
-    return _toolchain.version()
+    return host().llvm

@@ -29,7 +29,7 @@ class CpuVariant:
 
 @attrs.frozen
 class CpuLowered:
-    """A kernel as optimised object code; nothing is left for `finalize` to do but take it out.
+    """A kernel as optimised object code, of which `finalize` makes the payload.
 
     Attributes:
         header: all that a launch needs.
@@ -46,7 +46,7 @@ class CpuLowered:
 
 @attrs.frozen
 class CpuArtifact(Artifact):
-    """The header, and an object file as payload."""
+    """The header, and as payload an image (see `code_image`), or an object file where the code needs a linker."""
 
 
 @attrs.define(eq=False)

@@ -9,14 +9,21 @@ import ctypes
 import os
 import struct
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from quernel.errors import DeviceError
 from quernel_cpu import native_pool
+from quernel_cpu.code_image import is_image, map_image
+from quernel_cpu.host import host
+from quernel_cpu.host_store import keep, kept
 
 if TYPE_CHECKING:
     from logging import Logger
+
+    from quernel.store import Environment
 
 __all__ = ["NativeWorkers", "make_native_workers", "native_workers"]
 
@@ -38,12 +45,12 @@ _START = struct.Struct("<Qq")
 class NativeWorkers:
     """The worker threads of this process, as many as any launch has asked for so far."""
 
-    def __init__(self, libraries: tuple[Any, ...], libc: Any) -> None:
-        run, worker = libraries
-        self._libraries = libraries
-        self._run = _RUN_TYPE(run.address)
-        self._worker = worker.address
-        self._libc = libc
+    def __init__(self, run: int, worker: int, keep_alive: object) -> None:
+        """`run`, `worker`: addresses of the two functions of `native_pool`, whose code `keep_alive` holds."""
+        self._keep_alive = keep_alive
+        self._run = _RUN_TYPE(run)
+        self._worker = worker
+        self._libc = ctypes.CDLL(None)
         buffer = np.zeros(native_pool.POOL_BYTES + 64, np.uint8)
         start = -buffer.ctypes.data % 64
         self._memory = buffer[start : start + native_pool.POOL_BYTES]
@@ -101,58 +108,114 @@ class NativeWorkers:
 
 
 _LAUNCHES_BEFORE = 3
-"""So many launches have the workers of `pool` before native ones are made: a short program needs none."""
+"""So many launches have the workers of `pool` before native ones are compiled: a short program needs none."""
+_LONG_LAUNCH_NS = 200_000
+"""A launch that takes less on one core does not wait for the code of native workers to be found and loaded."""
 
 
 class _Making:
-    """The native workers of this process, or the thread that makes them."""
+    """The native workers of this process, or the thread that compiles their code."""
 
     def __init__(self) -> None:
         self.workers: NativeWorkers | None = None
         self.num_asked = 0
+        self._has_looked = False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
+    def look(self) -> None:
+        """Makes them of kept code, if there is any in the current environment; the first call of a process decides."""
+        with self._lock:
+            if not self._has_looked:
+                self._has_looked = True
+                self.workers = _kept_workers(_environment())
+
     def start(self) -> None:
         """Makes them, unless another thread does; the interpreter waits for it before it ends."""
+        self.look()
         with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._make, name="quernel-cpu-native")
+            if self._thread is None and self.workers is None:
+                make = partial(self._make, _environment())
+                self._thread = threading.Thread(target=make, name="quernel-cpu-native")
                 self._thread.start()
 
     def wait(self) -> None:
         """Returns when they are made, or cannot be."""
         self.start()
-        assert self._thread is not None
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
-    def _make(self) -> None:
-        from quernel_cpu import _toolchain
-
+    def _make(self, environment: Environment | None) -> None:
         try:
-            triple, cpu, features = _toolchain.host()
-            text = native_pool.pool_ir(triple.partition("-")[0]) if "linux" in triple else None
-            if text is None:
-                return
-            object_code = _toolchain.compile_ir(text, triple, cpu, features, is_vector_code=True)
-            libraries = _toolchain.load_symbols(object_code, native_pool.RUN, native_pool.WORKER)
-            self.workers = NativeWorkers(libraries, ctypes.CDLL(None))
+            self.workers = _compiled_workers(environment)
         except Exception:
             _log().debug("native workers cannot be made here; Python's threads serve", exc_info=True)
+
+
+def _environment() -> Environment | None:
+    from quernel.compiler.loader import caching_environment
+
+    return caching_environment()
+
+
+def _pool_ir() -> str | None:
+    triple = host().triple
+    return native_pool.pool_ir(triple.partition("-")[0]) if "linux" in triple else None
+
+
+def _kept_workers(environment: Environment | None) -> NativeWorkers | None:
+    """Those of the code that an earlier process has kept."""
+    text = _pool_ir()
+    payload = None if text is None else kept(text, environment)
+    if payload is None or not is_image(payload):
+        return None
+    try:
+        return _mapped_workers(payload)
+    except DeviceError:
+        _log().debug("the kept code of native workers cannot be used", exc_info=True)
+        return None
+
+
+def _mapped_workers(image: bytes) -> NativeWorkers:
+    code = map_image(image)
+    return NativeWorkers(code.address_of(native_pool.RUN), code.address_of(native_pool.WORKER), code)
+
+
+def _compiled_workers(environment: Environment | None) -> NativeWorkers | None:
+    """Those of code made now, and kept where it needs no linker."""
+    from quernel_cpu import _toolchain
+    from quernel_cpu.linking import linked_image
+
+    text, here = _pool_ir(), host()
+    if text is None:
+        return None
+    object_code = _toolchain.compile_ir(text, here.triple, here.cpu, here.features, is_vector_code=True)
+    image = linked_image(object_code, native_pool.RUN, native_pool.WORKER)
+    if image is not None:
+        keep(text, image, environment)
+        return _mapped_workers(image)
+    libraries = _toolchain.load_symbols(object_code, native_pool.RUN, native_pool.WORKER)
+    run, worker = libraries
+    return NativeWorkers(run.address, worker.address, libraries)
 
 
 _making = _Making()
 
 
-def native_workers() -> NativeWorkers | None:
-    """The workers, once they are made; `pool` serves until then. On the launch path."""
+def native_workers(expected_ns: float = 0.0) -> NativeWorkers | None:
+    """The workers for a launch that takes so long on one core, once they are made; `pool` serves until then.
+
+    On the launch path.
+    """
     making = _making
     if making.workers is not None:
         return making.workers
     making.num_asked += 1
+    if expected_ns > _LONG_LAUNCH_NS:
+        making.look()
     if making.num_asked == _LAUNCHES_BEFORE:
         making.start()
-    return None
+    return making.workers
 
 
 def make_native_workers() -> NativeWorkers | None:
