@@ -24,6 +24,7 @@ __all__ = [
     "device",
     "environment_path",
     "interpret",
+    "lock_timeout_s",
     "no_cache",
     "num_threads",
     "records_level",
@@ -65,6 +66,24 @@ def checked() -> bool:
 def interpret() -> bool:
     """Whether `QUERNEL_INTERPRET` asks for launches in the reference interpreter."""
     return _flag("QUERNEL_INTERPRET")
+
+
+def lock_timeout_s() -> float:
+    """Seconds in `QUERNEL_LOCK_TIMEOUT` (default 60) for which a launch waits while another process compiles its kernel.
+
+    Then it compiles the kernel itself; with 0 it never waits.
+    """
+    name = "QUERNEL_LOCK_TIMEOUT"
+    text = _text(name)
+    if text is None:
+        return 60.0
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds < float("inf"):
+        raise _refused(name, text, "a number of seconds, 0 or more")
+    return seconds
 
 
 def no_cache() -> bool:

@@ -22,8 +22,8 @@ def test_every_public_name_can_be_imported() -> None:
 
 
 def test_other_names_are_refused() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'Pending'"):
-        _ = quernel.compiler.Pending
+    with pytest.raises(AttributeError, match="has no attribute 'Promise'"):
+        _ = quernel.compiler.Promise
 
 
 def test_names_say_where_they_are_from() -> None:

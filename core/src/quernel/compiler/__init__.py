@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     from quernel.compiler.halves import ArtifactCompiler, CompilationTarget, Compiler, LaunchFacts, Signature
     from quernel.compiler.job import JobResult, run_job
     from quernel.compiler.kernels import Kernels
+    from quernel.compiler.keyed import KeyedKernels
     from quernel.compiler.loader import KernelLoader, LoadedKernel
     from quernel.compiler.lowered_text import LoweredText
+    from quernel.compiler.pending import Pending, PendingState
     from quernel.compiler.persistent import PersistentTarget
     from quernel.compiler.recording import CompilationRecording
+    from quernel.compiler.reentrancy import no_compiling
+    from quernel.compiler.registrations import RegistrationCounts
+    from quernel.compiler.reporting import CompiledArtifact, Progress, Reporter
     from quernel.errors import CompilationError
     from quernel.identity import BuildId, KernelCacheKey, build_id_hash
     from quernel.store import (
@@ -48,6 +53,7 @@ __all__ = [
     "CompilationRecord",
     "CompilationRecording",
     "CompilationTarget",
+    "CompiledArtifact",
     "Compiler",
     "ForeignSource",
     "HeaderParameter",
@@ -56,10 +62,16 @@ __all__ = [
     "KernelDefinition",
     "KernelLoader",
     "Kernels",
+    "KeyedKernels",
     "LaunchFacts",
     "LoadedKernel",
     "LoweredText",
+    "Pending",
+    "PendingState",
     "PersistentTarget",
+    "Progress",
+    "RegistrationCounts",
+    "Reporter",
     "Signature",
     "Slot",
     "SlotKind",
@@ -69,6 +81,7 @@ __all__ = [
     "build_id_hash",
     "compilation_store",
     "header_parameters",
+    "no_compiling",
     "run_job",
     "store_compiled",
 ]
@@ -81,11 +94,16 @@ _NAMES = {
     "quernel.compiler.definition": ("ForeignSource", "KernelDefinition", "Specialization"),
     "quernel.compiler.halves": ("ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Signature"),
     "quernel.compiler.job": ("JobResult", "run_job"),
+    "quernel.compiler.keyed": ("KeyedKernels",),
     "quernel.compiler.kernels": ("Kernels",),
     "quernel.compiler.loader": ("KernelLoader", "LoadedKernel"),
     "quernel.compiler.lowered_text": ("LoweredText",),
+    "quernel.compiler.pending": ("Pending", "PendingState"),
     "quernel.compiler.persistent": ("PersistentTarget",),
     "quernel.compiler.recording": ("CompilationRecording",),
+    "quernel.compiler.reentrancy": ("no_compiling",),
+    "quernel.compiler.registrations": ("RegistrationCounts",),
+    "quernel.compiler.reporting": ("CompiledArtifact", "Progress", "Reporter"),
     "quernel.errors": ("CompilationError",),
     "quernel.identity": ("BuildId", "KernelCacheKey", "build_id_hash"),
     "quernel.store": (

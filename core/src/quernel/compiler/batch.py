@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from quernel.compiler.guarded_target import GuardedTarget
     from quernel.compiler.job import JobResult, JobStage
+    from quernel.compiler.key_locks import KeyLocks
+    from quernel.compiler.reporting import Progress
     from quernel.compiler.stages import JobStep
     from quernel.compiler.tables import LoaderTables
     from quernel.settings import RecordsLevel
@@ -52,7 +54,10 @@ class Batch:
         workers: Executor | None,
         records: RecordSink,
         level: RecordsLevel,
+        may_compile: bool = True,
+        progress: Progress | None = None,
     ) -> None:
+        """Jobs to drive; without `may_compile`, those that the store does not answer are refused."""
         self._jobs = jobs
         self._tables = tables
         self._target = target
@@ -61,6 +66,10 @@ class Batch:
         self._given_workers = workers
         self._records = records
         self._level = level
+        self._may_compile = may_compile
+        self._progress = progress
+        self._told: set[Job] = set()
+        self._locks: KeyLocks | None = None
         self._num_workers = 0
         self._persists = False
 
@@ -69,27 +78,41 @@ class Batch:
         started_ns, start_ns = time.time_ns(), time.perf_counter_ns()
         for job in self._jobs:
             job.started_ns = started_ns
-        unanswered = self._look_up()
+        missed = self._look_up()
+        if missed and self._persists and self._may_compile:
+            self._make_with_locks(missed)
+        else:
+            self._make(missed)
+        self._close(started_ns, time.perf_counter_ns() - start_ns)
+
+    def _make_with_locks(self, missed: list[Job]) -> None:
+        """Makes what no other process makes, then looks again for what others made, and makes what they did not."""
+        from quernel.compiler.key_locks import KeyLocks
+
+        self._locks = KeyLocks(self._environment)
+        try:
+            while missed:
+                taken = self._locks.take(missed, lambda job: self._target.lock_name(job.id))
+                missed = [job for job in missed if job not in taken]
+                self._make(self._looked_up_again(taken))
+        finally:
+            self._locks.release_all()
+
+    def _make(self, jobs: list[Job]) -> None:
+        """Settles jobs that the store did not answer. Waits for no lock: other batches may wait for these jobs."""
+        unanswered = jobs
         while unanswered:
             self._compile(unanswered)
             unanswered = [job for job in unanswered if not self._land(job)]
             unanswered = [job for job in unanswered if job.leader is None]
-        self._follow()
-        self._close(started_ns, time.perf_counter_ns() - start_ns)
+        self._follow(jobs)
 
     # --- step 1: by id ------------------------------------------------------------------------------------------------
 
     def _look_up(self) -> list[Job]:
         """Asks the store for each job in order, then loads the hits; what is left has to be compiled."""
         for job in self._jobs:
-            try:
-                with job.stage("look up"):
-                    artifact = self._target.stored(self._environment, job.id)
-            except Exception as error:
-                job.fail(error)
-            else:
-                if artifact is not None:
-                    job.answer(Found.STORED, artifact, from_store=True)
+            self._seek_by_id(job)
         missed = [job for job in self._jobs if not (job.is_answered and self._land(job))]
         if missed:
             self._persists = self._target.persists(self._environment)
@@ -97,6 +120,24 @@ class Batch:
                 for job in missed:
                     job.why_missed = job.why_missed or self._target.why_missed(self._environment, job.id)
         return missed
+
+    def _looked_up_again(self, jobs: list[Job]) -> list[Job]:
+        """What is still missed by those whose locks were taken: another process may have kept it just before."""
+        assert self._locks is not None
+        for job in jobs:
+            if not job.is_fresh and self._locks.holds(job):
+                self._seek_by_id(job)
+        return [job for job in jobs if not (job.is_answered and self._land(job))]
+
+    def _seek_by_id(self, job: Job) -> None:
+        try:
+            with job.stage("look up"):
+                artifact = self._target.stored(self._environment, job.id)
+        except Exception as error:
+            job.fail(error)
+        else:
+            if artifact is not None:
+                job.answer(Found.STORED, artifact, from_store=True)
 
     # --- steps 2 to 4: by IR, by source, by compiling -----------------------------------------------------------------
 
@@ -123,6 +164,7 @@ class Batch:
         from quernel.compiler.job import JobStage
 
         if job.is_fresh:
+            self._refuse_to_compile(job)
             return JobStage.COMPILE
         if job.lowered is not None:
             self._seek_by_source(job)
@@ -133,7 +175,17 @@ class Batch:
             self._seek_by_ir(job)
             if job.is_answered:
                 return None
+        self._refuse_to_compile(job)
         return JobStage.LOWER if self._persists and job.is_storable else JobStage.COMPILE
+
+    def _refuse_to_compile(self, job: Job) -> None:
+        """Raises where this batch's context compiles nothing."""
+        if self._may_compile:
+            return
+        from quernel.compiler.failures import not_compiled
+
+        job.is_refused = True
+        raise not_compiled(job, self._compiler.target_info, self._environment, self._persists)
 
     def _seek_by_ir(self, job: Job) -> None:
         """Finds a leader of equal IR, or becomes it and asks the store, then what is loaded."""
@@ -168,6 +220,7 @@ class Batch:
             self._absorb(job, checked_result(self._compiler, result, job.name))
         except Exception as error:
             job.fail(error)
+        self._tell(job)
         return self._next_step(job)
 
     def _absorb(self, job: Job, result: JobResult) -> None:
@@ -198,14 +251,43 @@ class Batch:
             return False
         if job.failure is None:
             try:
+                self._report(job)
                 if not self._load(job):
                     return False
             except Exception as error:
                 job.fail(error)
         if job.failure is None and job.found is Found.MADE:
             _log_compiled(job, self._compiler.target_info)
-        self._tables.settle(job, JobState.LOADED if job.failure is None else JobState.FAILED)
+        failed = JobState.ABANDONED if job.is_refused else JobState.FAILED
+        self._tables.settle(job, JobState.LOADED if job.failure is None else failed)
+        if self._locks is not None:
+            self._locks.release(job)
+        self._tell(job)
         return True
+
+    def _report(self, job: Job) -> None:
+        """Tells of an artifact that was compiled, once and before it is loaded; whoever raises costs no kernel."""
+        if job.found is not Found.MADE or not job.reporters:
+            return
+        from quernel.compiler.reporting import CompiledArtifact
+
+        compiled = CompiledArtifact(job.id, job.artifact, job.source, job.recording, job.worker)
+        for reporter in self._tables.reporters(job):
+            try:
+                reporter(compiled)
+            except Exception:
+                _logger().exception("a reporter failed when it was told of %s", job.name)
+
+    def _tell(self, job: Job) -> None:
+        """Tells of a job that was found, compiled or has failed, once; whoever raises is told no more."""
+        if self._progress is None or job in self._told or not (job.is_settled or job.failure or job.found):
+            return
+        self._told.add(job)
+        try:
+            self._progress(len(self._told), len(self._jobs), job.name)
+        except Exception:
+            _logger().exception("progress cannot be shown")
+            self._progress = None
 
     def _load(self, job: Job) -> bool:
         """Loads the artifact, then keeps it unless it was kept under this id; `False`: a kept one was refused."""
@@ -237,12 +319,12 @@ class Batch:
         _logger().warning("%s is not kept, as sources of Quernel have changed since they were imported", job.name)
         return False
 
-    def _follow(self) -> None:
-        """Settles the jobs that wait for others, here or in other batches, once all else of this batch is settled.
+    def _follow(self, jobs: list[Job]) -> None:
+        """Settles the jobs that wait for others, here or in other batches, once the rest of them is settled.
 
         Who waits by its source comes first: another batch may wait for it by its IR, and never the other way round.
         """
-        followers = [job for job in self._jobs if not job.is_settled]
+        followers = [job for job in jobs if not job.is_settled]
         for job in sorted(followers, key=lambda job: job.source is None):
             while not job.is_settled:
                 if job.leader is not None:

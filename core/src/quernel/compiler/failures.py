@@ -1,10 +1,18 @@
-"""A failure that several threads are told: each raises an exception of its own."""
+"""Failures: each thread that is told of one raises an exception of its own; and that of what must not be compiled."""
 
 from __future__ import annotations
 
 import copy
+from typing import TYPE_CHECKING
 
-__all__ = ["own_copy"]
+from quernel.errors import LaunchError
+
+if TYPE_CHECKING:
+    from quernel.capabilities import TargetInfo
+    from quernel.compiler.inflight import Job
+    from quernel.store import Environment
+
+__all__ = ["not_compiled", "own_copy"]
 
 
 def own_copy(failure: BaseException) -> BaseException:
@@ -25,3 +33,21 @@ def own_copy(failure: BaseException) -> BaseException:
     if notes is not None:
         made.__notes__ = [*notes]
     return made.with_traceback(failure.__traceback__)
+
+
+def not_compiled(job: Job, target_info: TargetInfo, environment: Environment | None, persists: bool) -> LaunchError:
+    """The error of a kernel that would have to be compiled where nothing may be."""
+    name, target = job.name, f"{target_info.backend} {target_info.name}"
+    if environment is None:
+        why = "nothing is kept, as QUERNEL_NO_CACHE is set"
+    elif not persists:
+        why = f"the store in {environment.path} cannot be used, or this device keeps nothing"
+    elif job.why_missed == ("new",):
+        why = f"the store in {environment.path} has no kernel of that name"
+    else:
+        parts = ", ".join(job.why_missed) or "variant or build"
+        why = f"the store in {environment.path} has it with a different: {parts}"
+    return LaunchError(
+        f"kernel {name} is not compiled for {target}, and must not be within no_compiling(): {why}",
+        fix=f"compile it before, with {name}.warm(...), device.compile([...]) or a launch outside no_compiling()",
+    )

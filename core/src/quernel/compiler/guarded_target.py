@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.errors import StoreError
@@ -28,9 +28,12 @@ T = TypeVar("T")
 class SharedLoad(Generic[LoadedT]):
     """What one artifact became on the device; every kernel with an equal artifact shares it."""
 
-    __slots__ = ("__weakref__", "digest", "header", "loaded")
+    __slots__ = ("__weakref__", "digest", "header", "loaded", "owner")
 
-    def __init__(self, digest: str, header: ArtifactHeader, loaded: LoadedT) -> None:
+    def __init__(
+        self, owner: GuardedTarget[Any, Any, LoadedT], digest: str, header: ArtifactHeader, loaded: LoadedT
+    ) -> None:
+        self.owner = owner
         self.digest = digest
         self.header = header
         self.loaded = loaded
@@ -42,13 +45,21 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
     A store that cannot be used is said once per environment and then counts as a miss, or as not kept.
     """
 
-    def __init__(self, target: CompilationTarget[VariantT, ArtifactT, LoadedT]) -> None:
+    def __init__(self, target: CompilationTarget[VariantT, ArtifactT, LoadedT], name: str = "") -> None:
+        """`name` is the device's, for messages; by default what the compiler says that it compiles for."""
         self.target = target
+        self._name = name
         self.lock = threading.Lock()
         self._environment: object = None
         self._reopen_s = math.inf
         self._rest: tuple[object, float] = (None, 0.0)
         self._by_digest: weakref.WeakValueDictionary[str, SharedLoad[LoadedT]] = weakref.WeakValueDictionary()
+
+    @property
+    def name(self) -> str:
+        """The device's name."""
+        info = self.target.compiler.target_info
+        return self._name or f"{info.backend} {info.name}"
 
     def persists(self, environment: Environment | None) -> bool:
         """Whether what is stored in the environment outlives the process."""
@@ -69,6 +80,10 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
     def why_missed(self, environment: Environment | None, id: ArtifactId[VariantT]) -> tuple[str, ...]:  # noqa: A002
         """What differs from the kept kernels of that name."""
         return self._or_miss(environment, lambda target: target.why_missed(id), ())
+
+    def lock_name(self, id: ArtifactId[VariantT]) -> str | None:  # noqa: A002
+        """What processes that would compile the same lock, or `None`. Without the lock of the target: it is pure."""
+        return self.target.lock_name(id)
 
     def store(
         self,
@@ -105,7 +120,7 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
         def load_unless_loaded(target: CompilationTarget[VariantT, ArtifactT, LoadedT]) -> SharedLoad[LoadedT]:
             other = self._by_digest.get(digest)
             if other is None:
-                other = self._by_digest[digest] = SharedLoad(digest, header, target.load(id, artifact))
+                other = self._by_digest[digest] = SharedLoad(self, digest, header, target.load(id, artifact))
             return other
 
         return self._call(environment, load_unless_loaded)

@@ -199,6 +199,13 @@ class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
         """
         return None
 
+    def lock_name(self, id: ArtifactId[VariantT]) -> str | None:  # noqa: A002
+        """Hexadecimal digits, equal where processes would compile and keep the same, or `None`: no need to wait.
+
+        MUST be pure; called on any thread, without the loader's lock.
+        """
+        return None
+
     def why_missed(self, id: ArtifactId[VariantT]) -> tuple[str, ...]:  # noqa: A002
         """The parts in which the kernel differs from the kept ones of its name, for the record of a miss."""
         return ()

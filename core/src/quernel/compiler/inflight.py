@@ -15,6 +15,8 @@ from quernel.compiler.recording import CompilationRecording
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from quernel.compiler.guarded_target import GuardedTarget
+    from quernel.compiler.reporting import Reporter
     from quernel.identity import IrKey
     from quernel.store import Environment
 
@@ -52,15 +54,26 @@ class LoadedKernel(Generic[VariantT, LoadedT]):
     def __repr__(self) -> str:
         return f"<loaded kernel {self.id.kernel.name} {self.digest[:12]}>"
 
+    @property
+    def owner(self) -> GuardedTarget[Any, Any, LoadedT]:
+        """What loaded it, and stands for the device."""
+        return self._shared.owner
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} does not pickle: it is loaded on a device; ask for the kernel again over there")
+
 
 class JobState(enum.Enum):
-    """Where a job ends."""
+    """Where a job stands. The last three are ends: a job reaches exactly one of them, once."""
 
+    QUEUED = "queued"
+    """Nobody compiles it yet."""
     ACTIVE = "active"
+    """A thread drives it."""
     LOADED = "loaded"
     FAILED = "failed"
     ABANDONED = "abandoned"
-    """Its driver was interrupted; whoever waits drives it anew."""
+    """Its driver was interrupted, or its environment closed; whoever waits drives its successor."""
 
 
 class Found(enum.Enum):
@@ -79,11 +92,18 @@ class Found(enum.Enum):
 class Job:
     """One kernel on its way from an id to being loaded. Its driver owns all of it; others read after `done`.
 
+    It is what a registration of a kernel becomes: queued, driven by one thread, settled once.
+
     Attributes:
         num_waiters: threads that wait for it, or drive it for themselves; under the tables' lock. While it is 0,
             nobody has launched the kernel yet, so a failure has to wait for that.
-        state: where it ended, `ACTIVE` before.
+        driver_waits: whether its driver is one of them.
+        reporters: whom to tell of its artifact before that is loaded, should it be compiled; under the tables' lock.
+        callbacks: what to call once it has ended; under the tables' lock.
+        successor: the job that goes on for those who wait for this one, which was abandoned.
+        state: where it stands.
         failure: why it cannot be loaded.
+        is_refused: its driver's context compiles nothing, so that the failure is that context's alone.
         kernel: the loaded kernel.
         is_storable: whether what is compiled from it may be kept and looked up by its IR.
         is_expanded: whether its IR has been made.
@@ -100,9 +120,14 @@ class Job:
         self.id = id
         self.environment = environment
         self.num_waiters = 0
+        self.driver_waits = False
+        self.reporters: tuple[Reporter, ...] = ()
+        self.callbacks: list[Callable[[], object]] = []
+        self.successor: Job | None = None
         self.done = threading.Event()
-        self.state = JobState.ACTIVE
+        self.state = JobState.QUEUED
         self.failure: BaseException | None = None
+        self.is_refused = False
         self.kernel: LoadedKernel[Any, Any] | None = None
         self.is_storable = True
         self.is_expanded = False
@@ -144,6 +169,14 @@ class Job:
     def is_settled(self) -> bool:
         """Whether it has ended, and who waits knows."""
         return self.done.is_set()
+
+    @property
+    def last(self) -> Job:
+        """The job that goes on for this one, or itself. Any thread."""
+        job = self
+        while job.successor is not None:
+            job = job.successor
+        return job
 
     @property
     def is_answered(self) -> bool:

@@ -87,6 +87,16 @@ class PersistentTarget(CompilationTarget[VariantT, ArtifactT, LoadedT]):
         )
         return True
 
+    def lock_name(self, id: ArtifactId[VariantT]) -> str | None:  # noqa: A002
+        """A digest of the name that the artifact is kept under."""
+        from hashlib import sha256
+
+        from quernel.store.names import StoreNames
+
+        info = self.compiler.target_info
+        names = StoreNames(info.backend, self.compiler.artifact_format, info.fingerprint)
+        return sha256(names.kernel(self._key(id)).encode()).hexdigest()
+
     def drop(self, id: ArtifactId[VariantT]) -> None:  # noqa: A002
         """Forgets what is kept under the id."""
         if self._store is not None:

@@ -1,15 +1,47 @@
-"""Keeps code that runs as part of a compilation from starting another one, which could wait for itself."""
+"""Who may compile: no code that is part of a compilation, which could wait for itself, and nobody in `no_compiling`."""
 
 from __future__ import annotations
 
 import threading
+from contextvars import ContextVar, Token
 from types import TracebackType
 
 from quernel.errors import LaunchError
 
-__all__ = ["Compiling", "refuse_while_compiling"]
+__all__ = ["Compiling", "is_compiling_allowed", "no_compiling", "refuse_not_compiling", "refuse_while_compiling"]
 
 _thread = threading.local()
+_is_allowed: ContextVar[bool] = ContextVar("quernel_compiling_is_allowed", default=True)
+
+is_compiling_allowed = _is_allowed.get
+"""`is_compiling_allowed() -> bool`: whether this context is outside every `no_compiling()`."""
+
+
+class no_compiling:  # noqa: N801 — used as a function: with no_compiling(): ...
+    """Within the `with` block, a launch that would have to compile raises `LaunchError`, which says why and what to do.
+
+    What is loaded is launched, and what the store has is loaded. It holds for the current context, as `contextvars`
+    define it: other threads go on compiling, and a launch may wait for what they compile. Nests.
+    """
+
+    def __init__(self) -> None:
+        self._tokens: list[Token[bool]] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(_is_allowed.set(False))
+
+    def __exit__(self, *exception: object) -> None:
+        _is_allowed.reset(self._tokens.pop())
+
+
+def refuse_not_compiling(action: str) -> None:
+    """Raises within `no_compiling()`. `action` completes the sentence "cannot …", for example `tune saxpy`.
+
+    Raises:
+        LaunchError: the context compiles nothing.
+    """
+    if not _is_allowed.get():
+        raise LaunchError(f"cannot {action} within no_compiling()", fix="leave the block first")
 
 
 class Compiling:

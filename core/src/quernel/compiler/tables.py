@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from quernel.compiler.definition import KernelDefinition
 from quernel.compiler.guarded_target import SharedLoad
-from quernel.compiler.inflight import Job, JobState, LoadedKernel, TableKey
+from quernel.compiler.inflight import Found, Job, JobState, LoadedKernel, TableKey
 
 if TYPE_CHECKING:
+    from quernel.compiler.registrations import RegistrationCounts
+    from quernel.compiler.reporting import Reporter
     from quernel.store import Environment
 
 __all__ = ["LoaderTables"]
@@ -25,38 +28,56 @@ class LoaderTables:
     def __init__(self) -> None:
         self.loaded: dict[TableKey, LoadedKernel[Any, Any]] = {}
         self._lock = threading.Lock()
-        self._queued: dict[TableKey, KernelDefinition] = {}
+        self._queued: dict[TableKey, Job] = {}
         self._failed: dict[TableKey, BaseException] = {}
         self._in_flight: dict[TableKey, Job] = {}
         self._leaders: dict[TableKey, Job] = {}
         self._loaded_for_ir: dict[TableKey, SharedLoad[Any]] = {}
+        self._num_registered = 0
+        self._num_compiled = 0
+        self._num_loaded = 0
+        self._num_failed = 0
 
-    def enqueue(self, key: TableKey, definition: KernelDefinition) -> bool:
-        """Queues a kernel for the next batch of its environment; `False` if it is loaded, queued or in flight."""
+    # --- registering --------------------------------------------------------------------------------------------------
+
+    def request(
+        self, key: TableKey, definition: KernelDefinition, reporters: tuple[Reporter, ...] = ()
+    ) -> tuple[LoadedKernel[Any, Any] | Job, bool]:
+        """The loaded kernel, or the job that will end with it, and whether that was queued just now."""
         with self._lock:
-            if key in self.loaded or key in self._queued or key in self._in_flight:
-                return False
-            self._failed.pop(key, None)
-            self._queued[key] = definition
-            return True
+            kernel = self.loaded.get(key)
+            if kernel is not None:
+                return kernel, False
+            job = self._in_flight.get(key) or self._queued.get(key)
+            is_news = job is None
+            if job is None:
+                self._failed.pop(key, None)
+                job = self._queued[key] = self._registered(key, definition)
+            _add_reporters(job, reporters)
+            return job, is_news
 
     def join(
-        self, key: TableKey, definition: KernelDefinition, batch: list[Job]
+        self, key: TableKey, definition: KernelDefinition, batch: list[Job], *, alone: bool = False
     ) -> LoadedKernel[Any, Any] | BaseException | Job:
         """The loaded kernel, or the failure that has waited for this launch, or the job that will tell.
 
-        A job that is in `batch` afterwards is for the caller to drive, and so is the rest of `batch`: the queue. Every
-        job returned counts the caller as a waiter.
+        A job that is in `batch` afterwards is for the caller to drive, and so is the rest of `batch`: the queue, unless
+        the caller drives `alone`. Every job returned counts the caller as a waiter.
         """
         with self._lock:
             found = self.loaded.get(key) or self._failed.pop(key, None) or self._in_flight.get(key)
             if found is None:
-                self._queued.setdefault(key, definition)
-                self._take_queue(key[0], batch)
-                found = self._in_flight[key]
+                if key not in self._queued:
+                    self._queued[key] = self._registered(key, definition)
+                found = self._queued[key]
             if isinstance(found, Job):
-                found.num_waiters += 1
+                self._await(found, batch, alone)
             return found
+
+    def wait_for(self, job: Job, batch: list[Job], *, alone: bool = False) -> None:
+        """Counts the caller as a waiter; a job that was queued is in `batch` afterwards, as for `join`."""
+        with self._lock:
+            self._await(job, batch, alone)
 
     def leave(self, job: Job) -> None:
         """Says that a waiter was interrupted."""
@@ -67,6 +88,26 @@ class LoaderTables:
         """Turns the queue of an environment into jobs for the caller to drive."""
         with self._lock:
             self._take_queue(environment, batch)
+
+    def reported(self, failure: BaseException, key: TableKey) -> None:
+        """Says that somebody was told of a failure, which then need not wait for a launch."""
+        with self._lock:
+            if self._failed.get(key) is failure:
+                del self._failed[key]
+
+    def counts(self) -> RegistrationCounts:
+        """How many registrations stand where, at one moment."""
+        from quernel.compiler.registrations import RegistrationCounts
+
+        with self._lock:
+            queued, building = len(self._queued), len(self._in_flight)
+            compiled, loaded, failed = self._num_compiled, self._num_loaded, self._num_failed
+            registered = self._num_registered
+        # What an interrupt kept from being counted as anything else was abandoned.
+        abandoned = registered - queued - building - compiled - loaded - failed
+        return RegistrationCounts(queued, building, compiled, loaded, failed, abandoned)
+
+    # --- driving ------------------------------------------------------------------------------------------------------
 
     def lead(self, job: Job, what: object) -> Job | None:
         """The job in flight that leads for the same IR key or source, or `None`: this one leads until it is settled."""
@@ -79,43 +120,114 @@ class LoaderTables:
         with self._lock:
             return self._loaded_for_ir.get((job.environment, job.ir_key))
 
+    def reporters(self, job: Job) -> tuple[Reporter, ...]:
+        """Whom to tell of a job's artifact; nobody the next time."""
+        if not job.reporters:
+            return ()
+        with self._lock:
+            reporters, job.reporters = job.reporters, ()
+            return reporters
+
+    def when_settled(self, job: Job, callback: Callable[[], object]) -> None:
+        """Calls back once the job, or the one that goes on for it, has ended; at once if it has. Without the lock."""
+        with self._lock:
+            job = job.last
+            if not job.is_settled:
+                job.callbacks.append(callback)
+                return
+        callback()
+
     def settle(self, job: Job, state: JobState) -> None:
         """Ends a job: its kernel is published, or its failure kept for its own launch, and who waits goes on."""
         with self._lock:
-            if state is JobState.LOADED and job.kernel is not None:
-                if job.environment is None or not job.environment.is_closed:
-                    self.loaded[job.key] = job.kernel
-                    if job.ir_key is not None and job.shared is not None:
-                        self._loaded_for_ir[job.environment, job.ir_key] = job.shared
-            elif state is JobState.FAILED and job.failure is not None and not job.num_waiters:
+            callbacks = () if job.is_settled else self._settle(job, state)
+        for callback in callbacks:
+            callback()
+
+    def _settle(self, job: Job, state: JobState) -> tuple[Callable[[], object], ...]:
+        if self._in_flight.get(job.key) is job:
+            del self._in_flight[job.key]
+        if self._queued.get(job.key) is job:
+            del self._queued[job.key]
+        for what in (job.ir_key, job.source):
+            if what is not None and self._leaders.get((job.environment, what)) is job:
+                del self._leaders[job.environment, what]
+        callbacks = tuple(job.callbacks)
+        if state is JobState.LOADED and job.kernel is not None:
+            if job.environment is None or not job.environment.is_closed:
+                self.loaded[job.key] = job.kernel
+                if job.ir_key is not None and job.shared is not None:
+                    self._loaded_for_ir[job.environment, job.ir_key] = job.shared
+            if job.found is Found.MADE:
+                self._num_compiled += 1
+            else:
+                self._num_loaded += 1
+        elif state is JobState.FAILED and job.failure is not None:
+            if not job.num_waiters:
                 self._failed[job.key] = job.failure
-            if self._in_flight.get(job.key) is job:
-                del self._in_flight[job.key]
-            for what in (job.ir_key, job.source):
-                if what is not None and self._leaders.get((job.environment, what)) is job:
-                    del self._leaders[job.environment, what]
-            # Last, so that an interrupt before here leaves a job that its driver still has to end.
-            job.state = state
-            job.done.set()
+            self._num_failed += 1
+        elif job.num_waiters > job.driver_waits and job.successor is None:
+            # The same registration goes on: the first who waits finds it queued, and drives it.
+            successor = job.successor = Job(job.definition, job.id, job.environment)
+            successor.reporters = job.reporters
+            successor.callbacks, callbacks = list(callbacks), ()
+            self._queued[job.key] = successor
+        # Last, so that an interrupt before here leaves a job that its driver still has to end.
+        job.state = state
+        job.done.set()
+        return callbacks
+
+    # --- ends ---------------------------------------------------------------------------------------------------------
 
     def forget(self, environment: Environment) -> None:
         """Drops all that belongs to an environment; what is in flight in it ends, but is not kept."""
         with self._lock:
-            tables: tuple[dict[TableKey, Any], ...] = (self.loaded, self._queued, self._failed, self._loaded_for_ir)
+            tables: tuple[dict[TableKey, Any], ...] = (self.loaded, self._failed, self._loaded_for_ir)
             for table in tables:
                 for key in [key for key in table if key[0] is environment]:
                     del table[key]
+            queued = [job for key, job in self._queued.items() if key[0] is environment]
+        for job in queued:
+            self.settle(job, JobState.ABANDONED)
 
     def renew_after_fork(self) -> None:
         """A new lock; what other threads of the parent had in flight never ends here."""
         self._lock = threading.Lock()
-        self._in_flight = {}
+        jobs, self._in_flight = self._in_flight, {}
         self._leaders = {}
+        for job in (*jobs.values(), *self._queued.values()):
+            job.done = threading.Event()  # the old one may have been held
+            job.num_waiters = 0
+        for job in jobs.values():
+            job.state = JobState.ABANDONED
+            job.done.set()
+
+    def _registered(self, key: TableKey, definition: KernelDefinition) -> Job:
+        self._num_registered += 1
+        return Job(definition, key[1], key[0])  # type: ignore[arg-type]  # such keys hold ids
+
+    def _await(self, job: Job, batch: list[Job], alone: bool) -> None:
+        job.num_waiters += 1
+        if job.state is JobState.QUEUED:
+            job.driver_waits = True
+            if alone:
+                self._take(job, batch)
+            else:
+                self._take_queue(job.environment, batch)
 
     def _take_queue(self, environment: Environment | None, batch: list[Job]) -> None:
-        for key in [key for key in self._queued if key[0] is environment]:
-            # In `batch` before it is in flight: whatever interrupts this thread, its driver knows of it.
-            job = Job(self._queued[key], key[1], environment)  # type: ignore[arg-type]  # queued keys hold ids
-            batch.append(job)
-            self._in_flight[key] = job
-            del self._queued[key]
+        for job in [job for key, job in self._queued.items() if key[0] is environment]:
+            self._take(job, batch)
+
+    def _take(self, job: Job, batch: list[Job]) -> None:
+        # In `batch` before it is in flight: whatever interrupts this thread, its driver knows of it.
+        batch.append(job)
+        job.state = JobState.ACTIVE
+        self._in_flight[job.key] = job
+        del self._queued[job.key]
+
+
+def _add_reporters(job: Job, reporters: tuple[Reporter, ...]) -> None:
+    for reporter in reporters:
+        if all(reporter is not known for known in job.reporters):
+            job.reporters = (*job.reporters, reporter)
