@@ -69,7 +69,7 @@ def interpret() -> bool:
 
 
 def lock_timeout_s() -> float:
-    """Seconds in `QUERNEL_LOCK_TIMEOUT` (default 60) for which a launch waits while another process compiles its kernel.
+    """Seconds in `QUERNEL_LOCK_TIMEOUT` (default 60) for which a launch waits for its kernel's compilation elsewhere.
 
     Then it compiles the kernel itself; with 0 it never waits.
     """

@@ -85,3 +85,19 @@ def test_variables_count_however_they_were_set(monkeypatch: pytest.MonkeyPatch) 
     assert not settings.checked()
     monkeypatch.setattr(os, "environ", {"QUERNEL_CHECKED": "yes"})
     assert settings.checked()
+
+
+def test_lock_timeout_reads_seconds_and_defaults_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUERNEL_LOCK_TIMEOUT", raising=False)
+    assert settings.lock_timeout_s() == 60.0
+    monkeypatch.setenv("QUERNEL_LOCK_TIMEOUT", "0.5")
+    assert settings.lock_timeout_s() == 0.5
+    monkeypatch.setenv("QUERNEL_LOCK_TIMEOUT", "0")
+    assert settings.lock_timeout_s() == 0.0
+
+
+@pytest.mark.parametrize("text", ["-1", "soon", "inf", "nan"])
+def test_lock_timeout_refuses_what_is_no_time(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("QUERNEL_LOCK_TIMEOUT", text)
+    with pytest.raises(SettingError, match="a number of seconds, 0 or more"):
+        settings.lock_timeout_s()
