@@ -28,10 +28,10 @@ from quernel.capabilities import TargetInfo
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import KernelDefinition
 from quernel.compiler.halves import ArtifactCompiler, Signature
-from quernel.compiler.job import JobResult, JobSettings, JobStage, run_job
+from quernel.compiler.job import JobResult, JobSettings, JobStage, checked_result, run_job
 from quernel.compiler.recording import CompilationRecording
 from quernel.errors import CompilationError, ValidationError
-from quernel.identity import BuildId
+from quernel.identity import BuildId, build, build_id_hash
 from quernel.ir.digest import ir_digest
 from quernel.locations import Location
 from quernel.store import Environment
@@ -214,3 +214,34 @@ def test_run_job_lets_an_interrupt_through() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_job(Elsewhere(), definition("a", expand=interrupt), artifact_id("a"), JobStage.EXPAND)
+
+
+def test_compiler_that_travels_takes_on_the_build_of_where_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Elsewhere(build_id=build_id_hash("quernel", "quernel_cpu"))
+    packed = pickle.dumps((here, definition("a", 5), artifact_id("a")))
+    monkeypatch.setattr(build, "_package_digest", lambda package: f"other sources of {package}")
+    there, kernel, id = pickle.loads(packed)  # noqa: A001
+    result = run_job(there, kernel, id, JobStage.COMPILE)
+    assert result.build_id == build_id_hash("quernel", "quernel_cpu").digest != here.build_id.digest
+    monkeypatch.undo()
+    with pytest.raises(
+        CompilationError, match=f"compiled a for build {result.build_id}, this process has build {here.build_id.digest}"
+    ):
+        checked_result(here, result, "a")
+    checked_result(here, run_job(pickle.loads(packed)[0], kernel, id, JobStage.COMPILE), "a")
+
+
+def test_result_tells_the_fingerprint_of_the_toolchain_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Elsewhere, "local_fingerprint", lambda compiler: "toolchain-2")
+    result = run_job(Elsewhere(), definition("a", 5), artifact_id("a"), JobStage.COMPILE)
+    with pytest.raises(CompilationError, match="for target toolchain-2, this process has target fingerprint-1"):
+        checked_result(Elsewhere(), result, "a")
+
+
+def test_worker_without_a_toolchain_reports_what_the_compiler_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(compiler: Elsewhere) -> str:
+        raise CompilationError("there is no toolchain")
+
+    monkeypatch.setattr(Elsewhere, "local_fingerprint", missing)
+    result = run_job(Elsewhere(), definition("invalid", 5), artifact_id("invalid"), JobStage.COMPILE)
+    assert isinstance(checked_result(Elsewhere(), result, "invalid").failure, ValidationError)

@@ -60,6 +60,12 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         self.target_info = target_info
         self.build_id = build_id_hash("quernel", "quernel_cpu")
 
+    def local_fingerprint(self) -> str:
+        """The target's fingerprint with this process's LLVM."""
+        from quernel_cpu.targets import fingerprint
+
+        return fingerprint(self.target_info.name, self.target_info.details, _toolchain.version())
+
     def default_variant(self, signature: Signature) -> CpuVariant:
         """The variant of whole NumPy arrays, which most launches have; others need another."""
         return CpuVariant(contiguous=True)

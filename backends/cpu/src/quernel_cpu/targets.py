@@ -20,6 +20,7 @@ from quernel_cpu.vectormath import vector_library
 __all__ = [
     "PIPELINE_VERSION",
     "enabled_features",
+    "fingerprint",
     "host_target",
     "named_target",
     "toolchain_version",
@@ -103,17 +104,23 @@ def _target(
         "vector_bytes": str(vector_bytes),
         "vector_library": library,
     }
-    content = "\0".join([*(f"{key}={value}" for key, value in sorted(details.items())), llvm, str(PIPELINE_VERSION)])
-    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    sorted_details = tuple(sorted(details.items()))
     return TargetInfo(
         backend="cpu",
         name=name,
-        fingerprint=f"{name}-llvm{llvm}-{digest}",
+        fingerprint=fingerprint(name, sorted_details, llvm),
         capabilities=attrs.evolve(_CAPABILITIES, subgroups=emitter == "spmd"),
         limits=_LIMITS,
         subgroup_size=vector_bytes // 4,
-        details=tuple(sorted(details.items())),
+        details=sorted_details,
     )
+
+
+def fingerprint(name: str, details: tuple[tuple[str, str], ...], llvm: str) -> str:
+    """The fingerprint of what that version of LLVM makes for a target of that name and those details."""
+    facts = (*(f"{key}={value}" for key, value in details), llvm, str(PIPELINE_VERSION))
+    digest = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
+    return f"{name}-llvm{llvm}-{digest}"
 
 
 def _vector_bytes(triple: str, features: frozenset[str]) -> int:

@@ -67,6 +67,12 @@ class CudaCompiler(CFamilyCompiler[CudaVariant, CudaArtifact]):
         """NVRTC and its version."""
         return "NVRTC", self.target_info.detail("nvrtc")
 
+    def local_fingerprint(self) -> str:
+        """The target's fingerprint with this process's NVRTC."""
+        from quernel_cuda.targets import fingerprint
+
+        return fingerprint(self.target_info.name, dict(self.target_info.details))
+
     def dialect(self, module: Module, variant: CudaVariant) -> Dialect:
         """CUDA C++ for the kernel's block, alignment and shared memory."""
         from quernel_cuda.lowering import cuda_dialect, has_dynamic_shared

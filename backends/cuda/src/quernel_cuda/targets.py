@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from quernel.capabilities import Capabilities, Limits, TargetInfo
 from quernel.errors import DeviceError, QuernelError
 from quernel_cuda import _toolchain
 
-__all__ = ["PIPELINE_VERSION", "named_target", "target_of_device"]
+__all__ = ["PIPELINE_VERSION", "fingerprint", "named_target", "target_of_device"]
 
 PIPELINE_VERSION: Final = 1
 """Version of how an artifact is made of a text, and of how a launch passes arguments."""
@@ -97,12 +98,10 @@ def _target(name: str, number: int, architecture: str, *, is_ptx: bool) -> Targe
     except QuernelError as error:
         raise DeviceError(error.what, fix=error.fix) from error
     details = {"architecture": architecture, "code": "ptx" if is_ptx else "cubin", "nvrtc": version}
-    content = "\0".join([*(f"{name}={value}" for name, value in sorted(details.items())), str(PIPELINE_VERSION)])
-    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     return TargetInfo(
         backend="cuda",
         name=name,
-        fingerprint=f"{name}-nvrtc{version}-{digest}",
+        fingerprint=fingerprint(name, details),
         capabilities=_CAPABILITIES,
         limits=Limits(
             max_block_threads=1024,
@@ -113,6 +112,14 @@ def _target(name: str, number: int, architecture: str, *, is_ptx: bool) -> Targe
         subgroup_size=32,
         details=tuple(sorted(details.items())),
     )
+
+
+def fingerprint(name: str, details: Mapping[str, str]) -> str:
+    """The fingerprint of what this process's NVRTC makes for a target of that name and those details."""
+    version = _toolchain.version()
+    here = {**details, "nvrtc": version}
+    content = "\0".join([*(f"{key}={value}" for key, value in sorted(here.items())), str(PIPELINE_VERSION)])
+    return f"{name}-nvrtc{version}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 def _shared_bytes(number: int) -> int:

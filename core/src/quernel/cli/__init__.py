@@ -1,4 +1,4 @@
-"""The command line: `quernel demo`, `compile`, `devices`, `backends`, `doctor`, `cache`."""
+"""The command line: `quernel demo`, `compile`, `devices`, `backends`, `doctor`, `cache`, `records`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class _LazyGroup(click.Group):
         ("demo", "quernel.cli.demo:demo", "Run kernels on a picture and show what was compiled."),
         ("devices", "quernel.cli.inspection:devices", "List the devices of every backend."),
         ("doctor", "quernel.cli.doctor:doctor", "Check the installation and say how to mend it."),
+        ("records", "quernel.cli.records:records", "Look at what was compiled, when, where and why."),
     )
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -82,6 +82,13 @@ class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
     """On what several kernels compile side by side. With `processes`, the class MUST be one that another process of
     the same interpreter can import."""
 
+    def local_fingerprint(self) -> str:
+        """The target's fingerprint as this process's toolchain has it, wherever the compiler was made.
+
+        MUST differ from `target_info.fingerprint` where a toolchain of another version would make other bytes.
+        """
+        return self.target_info.fingerprint
+
     @abstractmethod
     def default_variant(self, signature: Signature) -> VariantT:
         """The likely variant: that of most launches, to compile ahead of time when none has been seen. MUST be pure.

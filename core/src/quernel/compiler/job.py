@@ -138,7 +138,7 @@ def run_job(
     return JobResult(
         stage=stage,
         build_id=compiler.build_id.digest,
-        fingerprint=compiler.target_info.fingerprint,
+        fingerprint=_fingerprint(compiler),
         worker=f"{os.getpid()}/{threading.current_thread().name}",
         recording=recording,
         log_lines=tuple(log.lines),
@@ -172,6 +172,13 @@ def checked_result(compiler: ArtifactCompiler[Any, Any, Any], result: object, ke
                 fix="install the same versions of quernel and its backend for the workers, or end old workers",
             )
     return result
+
+
+def _fingerprint(compiler: ArtifactCompiler[Any, Any, Any]) -> str:
+    try:
+        return compiler.local_fingerprint()
+    except Exception:  # there is no toolchain here: what the compiler raised says more
+        return compiler.target_info.fingerprint
 
 
 def _expand(

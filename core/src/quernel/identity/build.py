@@ -24,7 +24,9 @@ def build_id_hash(*packages: str | os.PathLike[str]) -> BuildId:
     are read, once in a process.
     """
     digests = [_package_digest(package) for package in packages]
-    return BuildId(sha256(encode(("build", *digests))).hexdigest())
+    names = tuple(package for package in packages if isinstance(package, str))
+    digest = sha256(encode(("build", *digests))).hexdigest()
+    return BuildId(digest, names if len(names) == len(packages) else ())
 
 
 def sources_digest(folder: str | os.PathLike[str], without: tuple[str, ...] = ()) -> str:

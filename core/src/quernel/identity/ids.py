@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from hashlib import sha256
 from importlib.util import MAGIC_NUMBER
@@ -48,10 +48,21 @@ class _Digest:
         return self.digest
 
 
+@attrs.frozen
 class BuildId(_Digest):
-    """Which sources of core and backend turn a kernel into bytes."""
+    """Which sources of core and backend turn a kernel into bytes.
 
-    __slots__ = ()
+    One made of installed `packages` pickles as their names: whoever unpickles it has the id of what is installed there.
+    """
+
+    packages: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
+
+    def __reduce__(self) -> tuple[Callable[..., BuildId], tuple[str, ...]]:
+        if not self.packages:
+            return BuildId, (self.digest,)
+        from quernel.identity.build import build_id_hash
+
+        return build_id_hash, self.packages
 
 
 class IrKey(_Digest):
