@@ -43,6 +43,36 @@ def test_every_point_runs_once(gpu: Any, monkeypatch: pytest.MonkeyPatch, severa
     assert np.array_equal(found[length:], np.ones(8, np.float32))
 
 
+@qn.kernel
+def summed_inside(x: qn.Array1[qn.f32], y: qn.Array1[qn.f32]):
+    i = qn.global_id()
+    if i == 0 or i == y.shape[0] - 1:
+        return
+    total = qn.f32(0)
+    for k in range(3):
+        total += x[i - 1 + k]
+        if total > 10.0:
+            break
+    y[i] = total
+
+
+@pytest.mark.parametrize("several", ["0", "1"])
+@pytest.mark.parametrize("length", [1, 2, 5, 256, 257, 1023, 1024, 1025, 100_003])
+def test_points_whose_threads_return_leave_the_others_alone(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, several: str, length: int
+) -> None:
+    monkeypatch.setenv("QUERNEL_SEVERAL_POINTS", several)
+    fresh = summed_inside.options(block=128 if several == "0" else 256)
+    x = np.random.default_rng(length).integers(0, 8, length).astype(np.float32)
+    gy = gpu.full(length + 8, -1.0, qn.f32)
+    fresh.over(length)(gpu.array(x), gy[:length])
+    expected = np.full(length + 8, -1.0, np.float32)
+    for i in range(1, length - 1):
+        first, second = x[i - 1], x[i - 1] + x[i]
+        expected[i] = first if first > 10 else second if second > 10 else second + x[i + 1]
+    assert np.array_equal(gy.numpy(), expected)
+
+
 def test_a_range_starts_where_it_says(gpu: Any) -> None:
     gx, gy = gpu.full(100, 1.0, qn.f32), gpu.zeros(100, qn.f32)
     saxpy.over(range(7, 31))(3.0, gx, gy)

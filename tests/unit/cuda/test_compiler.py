@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 import re
+from typing import Any
 
 import attrs
 import pytest
 from tests.unit.cuda import harness
 from tests.unit.cuda.harness import STRIDED, WHOLE, compiled, compiler, lowered
 
-from quernel.dtypes import ArrayType, ScalarType, bf16, bool_, f16, f32, f64, u8
+from quernel.dtypes import ArrayType, ScalarType, bf16, bool_, f16, f32, f64, i64, u8
 from quernel.errors import CompilationError, DeviceError, ValidationError
 from quernel.geometry import LaunchForm
 from quernel.ir.nodes import (
@@ -18,13 +19,18 @@ from quernel.ir.nodes import (
     Barrier,
     Binary,
     BinaryOp,
+    Break,
     Cast,
+    For,
     If,
     IndexKind,
+    LocalVariable,
+    Loop,
     Math,
     MathFunction,
     Module,
     Param,
+    Return,
     RootKind,
     Space,
 )
@@ -101,7 +107,7 @@ def test_fingerprints_tell_architectures_apart() -> None:
 def test_four_points_of_four_bytes_are_asked_for_before_any_is_stored() -> None:
     made = lowered(compiler(), saxpy())
     assert made.header.points_per_thread == 4
-    whole = made.text[made.text.index("if (extent0 - position0 >= 4)") : made.text.index("} else {")]
+    whole = made.text[made.text.index("if (extent0 - position0 > 192LL)") : made.text.index("} else {")]
     assert whole.count("x[") == 4
     assert max(found.start() for found in re.finditer(r"= .*x\[", whole)) < whole.index("] = value")
 
@@ -115,23 +121,49 @@ def test_points_fill_16_bytes(dtype: object, points: int) -> None:
 
 def test_one_point_where_the_user_or_the_kernel_wants_it() -> None:
     assert lowered(compiler(), saxpy(), attrs.evolve(WHOLE, several_points=False)).header.points_per_thread == 1
+
+
+def test_a_body_with_branches_runs_once_for_each_point() -> None:
     is_set = Cast(operand=harness.load("c", u8), type=bool_)
-    branch = If(condition=is_set, then=(harness.store("y", harness.const(1.0, f32)),))
+    branch = If(condition=is_set, then=(Return(),), otherwise=(harness.store("y", harness.const(1.0, f32)),))
     params = (harness.array("c", u8), harness.array("y", f32))
-    assert lowered(compiler(), harness.kernel(params, (branch,))).header.points_per_thread == 1
+    made = lowered(compiler(), harness.kernel(params, (branch, harness.store("y", harness.const(2.0, f32)))))
+    assert made.header.points_per_thread == 4
+    loop = made.text[made.text.index("for (long long point = 0; point < 256LL && ") :]
+    assert "continue;" in loop
+    assert "return;" not in loop
 
 
-def test_one_point_where_neighbours_do_not_access_neighbours() -> None:
-    far = Binary(op=BinaryOp.MUL, left=harness.index(), right=harness.const(2))
-    params = (harness.array("x", f32), harness.array("y", f32))
-    module = harness.kernel(params, (harness.store("y", harness.load("x", f32, far)),))
-    assert lowered(compiler(), module).header.points_per_thread == 1
-
-
-def test_one_point_where_all_would_store_one_element() -> None:
-    module = harness.kernel(
-        (harness.array("y", f32),), (harness.store("y", harness.const(1.0, f32), harness.const(0)),)
-    )
+@pytest.mark.parametrize(
+    "body",
+    [
+        (Loop(body=(harness.store("y", harness.const(1.0, f32)), Break())),),
+        (
+            For(
+                variable="k",
+                start=harness.const(0),
+                stop=harness.index(),
+                step=harness.const(1),
+                body=(harness.store("y", harness.const(1.0, f32)),),
+            ),
+        ),
+        (
+            For(
+                variable="k",
+                start=harness.const(0),
+                stop=harness.const(200),
+                step=harness.const(1),
+                body=(harness.store("y", harness.const(1.0, f32)),),
+            ),
+        ),
+        (For(variable="k", start=harness.const(0), stop=harness.const(2), step=harness.const(1), body=(Return(),)),),
+    ],
+    ids=["unknown end", "unknown trips", "many trips", "a return inside"],
+)
+def test_loops_that_are_long_or_left_by_return_keep_one_point(body: Any) -> None:
+    locals_ = (LocalVariable(name="k", type=i64),)
+    module = harness.kernel((harness.array("y", f32),), (*body, harness.store("y", harness.const(1.0, f32))))
+    module = attrs.evolve(module, kernel=attrs.evolve(module.kernel, locals=locals_))
     assert lowered(compiler(), module).header.points_per_thread == 1
 
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.property.ir_strategies import modules
 from tests.unit.cuda.harness import compiled, compiler, definition
 
-from quernel.errors import ValidationError
+from quernel.errors import KernelSyntaxError, ValidationError
 from quernel.ir.nodes import Atomic, Module, Stmt, Subgroup
 from quernel.ir.passes.inline import inline
 from quernel.ir.walk import Body, map_bodies, map_statements
@@ -41,6 +41,6 @@ def test_every_valid_module_compiles(architecture: str, module: Module) -> None:
     for variant in (CudaVariant(), CudaVariant(aligned16=True, contiguous=True, index32=True)):
         try:
             artifact = compiled(compiler(architecture), made, variant)
-        except ValidationError:
-            return  # by-value vectors and the like: refused by name, which other tests hold
+        except (ValidationError, KernelSyntaxError):
+            return  # by-value vectors, waiting where not all threads do: refused by name, which other tests hold
         assert artifact.payload.startswith(b"\x7fELF")

@@ -159,7 +159,7 @@ class _Generator:
         writer = self._writer(kernel, scope, lines)
         writer.allocate()
         if kernel.form is LaunchForm.OVER and kernel.body:
-            row = BlockRow(kernel, self._dialect, self._types, scope, lines, self._points)
+            row = BlockRow(kernel, self._dialect, self._types, scope, lines, self._several)
             if self._indices.is_linear:
                 row.place_thread()
                 if self._several is not None:
@@ -172,20 +172,19 @@ class _Generator:
         lines.close()
         return lines
 
-    @property
-    def _points(self) -> int:
-        return 1 if self._several is None else self._several.points
-
     def _write_several(self, several: SeveralPoints, row: BlockRow, scope: Scope, lines: Lines) -> None:
-        """All points of a thread together, or, in the last thread of a row of points, one by one."""
+        """All points of a thread: together, but for those with fewer points than others, or one by one."""
         kernel = self._module.kernel
+        if several.is_loop:
+            row.open_each()
+            self._writer(several.kernel, row.point_scope(scope, self._dialect), lines).write()
+            lines.close()
+            return
         row.open_whole()
-        inner = row.inner_scope(scope, self._dialect)
-        self._writer(several.kernel, inner, lines).write()
+        self._writer(several.kernel, row.inner_scope(scope, self._dialect), lines).write()
         row.open_rest()
-        inner = row.rest_scope(scope, self._dialect)
         body = tuple(stmt for stmt in kernel.body if not isinstance(stmt, Return))
-        self._writer(attrs.evolve(kernel, body=body), inner, lines).write()
+        self._writer(attrs.evolve(kernel, body=body), row.point_scope(scope, self._dialect), lines).write()
         row.close_rest()
 
     def _guard(self, kernel: Kernel, scope: Scope, lines: Lines) -> None:

@@ -1,13 +1,15 @@
-"""Several points per thread: an `over` kernel whose every thread handles neighbours along the last axis.
+"""Several points per thread: an `over` kernel whose every thread handles several points along the last axis.
 
 A thread that asks for one element of 4 bytes keeps too little of a GPU's memory busy; about 16 bytes reach its peak.
-So the points of a thread lie side by side and their statements alternate: all that is loaded for them is asked for
-before anything is stored. That is one of the orders in which the threads of the points could have run, so nobody can
-tell, and it is done only where every access moves along with the points, in straight-line code.
+The points of a thread lie as far apart as its block is long, so that threads side by side still access elements side by
+side. In straight-line code their statements alternate: all that is loaded for them is asked for before anything is
+stored. Other bodies run once per point, in a loop. Either is one of the orders in which the threads of the points could
+have run, so nobody can tell.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
@@ -16,11 +18,16 @@ from quernel.dtypes import i64
 from quernel.geometry import LaunchForm
 from quernel.ir.nodes import (
     Assign,
+    Atomic,
+    AtomicOp,
     Binary,
     BinaryOp,
-    Cast,
+    Break,
     Const,
+    Continue,
     Expr,
+    For,
+    If,
     IndexKind,
     Kernel,
     Load,
@@ -29,7 +36,6 @@ from quernel.ir.nodes import (
     Math,
     MathFunction,
     Module,
-    Param,
     Place,
     Return,
     RootKind,
@@ -37,14 +43,14 @@ from quernel.ir.nodes import (
     Store,
     ThreadIndex,
 )
-from quernel.ir.walk import fold_expression, map_expressions, walk_expressions
+from quernel.ir.walk import expressions_of, map_expressions, map_statements, place_of, walk_expressions, walk_statements
 
 __all__ = ["SeveralPoints", "points_per_thread", "several_points"]
 
 _BYTES_IN_FLIGHT: Final = 16
 _MAX_POINTS: Final = 4
 _MAX_NODES: Final = 96
-"""Longer kernels compute more than they load; their points would only take each other's registers."""
+"""Longer kernels compute more than they load, and with few points they would leave most of the device without work."""
 _QUICK: Final = frozenset(
     {
         MathFunction.SQRT,
@@ -69,54 +75,98 @@ _QUICK: Final = frozenset(
 """Functions without a long way round for some operands; a kernel with another one is compute, not memory."""
 _NODES_OF_QUICK: Final = 16
 
-_NO_LANE: Final = 0
-_Moves = int | None
-"""By how much a value changes from one point to its neighbour; `None` where that is not one constant."""
-
 
 @attrs.frozen
 class SeveralPoints:
-    """What a thread does that has as many points left.
+    """What a thread does that has several points.
 
     Attributes:
         points: how many.
-        kernel: the statements for all of them, with the first one's `global_id`.
+        stride: how far apart they are along the last axis: the block's length.
+        kernel: the statements for all of them with the first one's `global_id`, or, where `is_loop`, for one of them,
+            which a `Continue` outside its loops ends.
+        is_loop: the statements run once for each point.
     """
 
     points: int
+    stride: int
     kernel: Kernel
+    is_loop: bool
 
 
 def points_per_thread(module: Module) -> int:
     """How many points a thread of the module's kernel should handle; 1 where it gains nothing, or might lose."""
     kernel = module.kernel
-    body = _straight(kernel)
-    if body is None or kernel.options.checked or kernel.options.debug:
+    if kernel.form is not LaunchForm.OVER or kernel.options.checked or kernel.options.debug:
         return 1
-    lane = kernel.ndim - 1
-    moves: dict[str, _Moves] = {}
-    largest, cost = 0, 0
+    cost = _cost_of_body(kernel.body)
+    if cost is None or cost > _MAX_NODES:
+        return 1
+    sizes = [
+        node.type.itemsize for node in walk_expressions(kernel.body) if isinstance(node, Load) if _is_global(node.place)
+    ]
+    for stmt in walk_statements(kernel.body):
+        place = place_of(stmt)
+        if place is not None and _is_global(place):
+            sizes.append(place.type.itemsize)
+    return max(1, min(_MAX_POINTS, _BYTES_IN_FLIGHT // max(sizes))) if sizes else 1
+
+
+def several_points(kernel: Kernel, points: int) -> SeveralPoints:
+    """The kernel for `points` points of each thread; it has none but the statements that `points_per_thread` allows."""
+    stride = kernel.block[-1]
+    straight = _straight(kernel)
+    if straight is None:
+        looped = map_statements(kernel.body, _as_end_of_point)
+        return SeveralPoints(points, stride, attrs.evolve(kernel, body=looped), is_loop=True)
+    writer = _Writer(kernel, points, stride)
+    for stmt in straight:
+        writer.write(stmt)
+    made = attrs.evolve(kernel, locals=tuple(writer.locals), body=tuple(writer.body))
+    return SeveralPoints(points, stride, made, is_loop=False)
+
+
+def _is_global(place: Place) -> bool:
+    return place.root.kind is RootKind.PARAM
+
+
+def _cost_of_body(body: Iterable[Stmt], *, in_loop: bool = False) -> int | None:
+    """About how many nodes one point evaluates; `None` where nobody knows, or points may wait for each other."""
+    whole = 0
     for stmt in body:
-        for expr in (stmt.value, *(stmt.place.indices if isinstance(stmt, Store) else ())):
-            for node in walk_expressions(expr):
-                cost += _cost(node)
-                if isinstance(node, Load):
-                    size = _moving_bytes(node.place, lane, moves)
-                    if size is None:
-                        return 1
-                    largest = max(largest, size)
-        if isinstance(stmt, Store):
-            size = _moving_bytes(stmt.place, lane, moves)
-            if not size:  # All points would write one element.
-                return 1
-            largest = max(largest, size)
-        elif stmt.name in moves:
-            return 1
-        else:
-            moves[stmt.name] = _moved(stmt.value, lane, moves)
-    if not largest or cost > _MAX_NODES:
-        return 1
-    return max(1, min(_MAX_POINTS, _BYTES_IN_FLIGHT // largest))
+        cost: int | None = sum(_cost(node) for expr in expressions_of(stmt) for node in walk_expressions(expr))
+        match stmt:
+            case Assign() | Store() | Break() | Continue():
+                pass
+            case Atomic() if stmt.op is not AtomicOp.COMPARE_EXCHANGE:
+                pass
+            case Return() if not in_loop:
+                pass
+            case If():
+                cost = _total(cost, *(_cost_of_body(part, in_loop=in_loop) for part in (stmt.then, stmt.otherwise)))
+            case For():
+                trips, inside = _trips(stmt), _cost_of_body(stmt.body, in_loop=True)
+                cost = None if trips is None or inside is None else _total(cost, trips * inside)
+            case _:
+                cost = None
+        if cost is None:
+            return None
+        whole += cost
+    return whole
+
+
+def _total(*costs: int | None) -> int | None:
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None
+
+
+def _trips(loop: For) -> int | None:
+    """How often a loop runs whose bounds are constants."""
+    bounds = (loop.start, loop.stop, loop.step)
+    values = [bound.value for bound in bounds if isinstance(bound, Const)]
+    if len(values) != len(bounds) or not values[2]:
+        return None
+    return len(range(*(int(value) for value in values)))
 
 
 def _cost(node: Expr) -> int:
@@ -125,21 +175,12 @@ def _cost(node: Expr) -> int:
     return _NODES_OF_QUICK if node.function in _QUICK else _MAX_NODES
 
 
-def several_points(kernel: Kernel, points: int) -> SeveralPoints:
-    """The kernel for `points` neighbours at once; it has none but the statements that `points_per_thread` allows."""
-    body = _straight(kernel)
-    assert body is not None
-    writer = _Writer(kernel, points)
-    for stmt in body:
-        writer.write(stmt)
-    made = attrs.evolve(kernel, locals=tuple(writer.locals), body=tuple(writer.body))
-    return SeveralPoints(points, made)
+def _as_end_of_point(stmt: Stmt) -> Stmt:
+    return Continue(loc=stmt.loc) if isinstance(stmt, Return) else stmt
 
 
 def _straight(kernel: Kernel) -> tuple[Assign | Store, ...] | None:
     """The kernel's statements, if they are assignments and stores alone."""
-    if kernel.form is not LaunchForm.OVER:
-        return None
     body = kernel.body
     if body and isinstance(body[-1], Return):
         body = body[:-1]
@@ -147,43 +188,13 @@ def _straight(kernel: Kernel) -> tuple[Assign | Store, ...] | None:
     return straight if len(straight) == len(body) else None
 
 
-def _moving_bytes(place: Place, lane: int, moves: dict[str, _Moves]) -> int | None:
-    """Bytes of an element where neighbours access neighbouring ones, 0 where all access one, `None` for the rest."""
-    if place.root.kind is not RootKind.PARAM:
-        return None
-    *others, last = (_moved(index, lane, moves) for index in place.indices)
-    if any(other != _NO_LANE for other in others) or last not in (0, 1):
-        return None
-    return place.type.itemsize if last else 0
-
-
-def _moved(expr: Expr, lane: int, moves: dict[str, _Moves]) -> _Moves:
-    def combined(node: Expr, below: tuple[_Moves, ...]) -> _Moves:
-        match node:
-            case ThreadIndex():
-                return int(node.kind is IndexKind.GLOBAL_ID and node.axis == lane)
-            case Local():
-                return moves.get(node.name)
-            case Const() | Param():
-                return _NO_LANE
-            case Cast() if node.type.is_integer:
-                return below[0]
-            case Binary(op=BinaryOp.ADD) if None not in below:
-                return below[0] + below[1]  # type: ignore[operator]  # none of them is None
-            case Binary(op=BinaryOp.SUB) if None not in below:
-                return below[0] - below[1]  # type: ignore[operator]  # none of them is None
-            case _:
-                return _NO_LANE if all(part == _NO_LANE for part in below) else None
-
-    return fold_expression(expr, combined)
-
-
 class _Writer:
     """Writes each statement once for each point; what stores need is worked out for all points before any stores."""
 
-    def __init__(self, kernel: Kernel, points: int) -> None:
+    def __init__(self, kernel: Kernel, points: int, stride: int) -> None:
         self._lane = kernel.ndim - 1
         self._points = points
+        self._stride = stride
         self._taken = {variable.name for variable in kernel.locals} | {param.name for param in kernel.params}
         self._types = {variable.name: variable.type for variable in kernel.locals}
         self._names: dict[str, tuple[str, ...]] = {}
@@ -237,9 +248,8 @@ class _Writer:
                 return attrs.evolve(node, name=self._own(node.name)[point])
             is_lane = isinstance(node, ThreadIndex) and node.kind is IndexKind.GLOBAL_ID and node.axis == self._lane
             if is_lane and point:
-                return Binary(
-                    op=BinaryOp.ADD, left=node, right=Const(value=point, type=i64, loc=node.loc), loc=node.loc
-                )
+                away = Const(value=point * self._stride, type=i64, loc=node.loc)
+                return Binary(op=BinaryOp.ADD, left=node, right=away, loc=node.loc)
             return node
 
         return map_expressions(expr, moved)

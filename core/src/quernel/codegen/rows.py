@@ -9,6 +9,7 @@ from __future__ import annotations
 from quernel.codegen.dialect import Dialect
 from quernel.codegen.indices import EXTENT, START
 from quernel.codegen.names import Names
+from quernel.codegen.points import SeveralPoints
 from quernel.codegen.scope import Scope
 from quernel.codegen.text import Lines, primary
 from quernel.codegen.types import Types
@@ -21,17 +22,26 @@ __all__ = ["BlockRow"]
 class BlockRow:
     """Writes the places of a thread's points, at the start of a kernel."""
 
-    def __init__(self, kernel: Kernel, dialect: Dialect, types: Types, scope: Scope, lines: Lines, points: int) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        dialect: Dialect,
+        types: Types,
+        scope: Scope,
+        lines: Lines,
+        several: SeveralPoints | None,
+    ) -> None:
         self._kernel = kernel
         self._dialect = dialect
         self._scope = scope
         self._lines = lines
-        self._points = points
+        self._points = 1 if several is None else several.points
+        self._stride = 0 if several is None else several.stride
         self._signed, self._unsigned = types.value(i64), types.value(u32)
         self._suffix = dialect.suffixes[i64]
         self._last = kernel.ndim - 1
         self._positions: list[str] = []
-        self._rest = ""
+        self._point = ""
 
     def place_thread(self) -> None:
         """Declares where the thread is; one beyond the extent ends. `START` is its first point from then on."""
@@ -40,9 +50,8 @@ class BlockRow:
         for axis in range(kernel.ndim):
             letter = "xyz"[self._last - axis]
             local = self._dialect.indices[IndexKind.LOCAL_ID].format(axis=self._last - axis, letter=letter)
-            value = f"({self._signed}){blocks[axis]} * {kernel.block[axis]}{self._suffix} + ({self._signed}){local}"
-            if axis == self._last and self._points > 1:
-                value = f"({value}) * {self._points}{self._suffix}"
+            size = kernel.block[axis] * (self._points if axis == self._last else 1)
+            value = f"({self._signed}){blocks[axis]} * {size}{self._suffix} + ({self._signed}){local}"
             self._positions.append(self._declare(f"position{axis}", self._signed, value))
         beyond = " || ".join(
             f"{position} >= {self._scope.indices[EXTENT, axis]}" for axis, position in enumerate(self._positions)
@@ -77,30 +86,43 @@ class BlockRow:
 
     def open_whole(self) -> None:
         """Begins what a thread does that has all of its points."""
-        left = f"{self._scope.indices[EXTENT, self._last]} - {self._positions[self._last]}"
-        self._lines.open(f"if ({left} >= {self._points})", self._kernel.loc)
+        self._lines.open(f"if ({self._left} > {(self._points - 1) * self._stride}{self._suffix})", self._kernel.loc)
+
+    def open_rest(self) -> None:
+        """Begins what the others do with each point."""
+        self._lines.reopen("else", self._kernel.loc)
+        self._open_points(self._left)
+
+    def close_rest(self) -> None:
+        """Ends what `open_rest` began."""
+        self._lines.close()
+        self._lines.close()
+
+    def open_each(self) -> None:
+        """Begins what a thread does with each of its points."""
+        whole = f"{self._points * self._stride}{self._suffix}"
+        self._open_points(whole, f" && {{point}} < {self._left}")
 
     def inner_scope(self, scope: Scope, dialect: Dialect) -> Scope:
         """A scope for locals inside the kernel's own."""
         names = Names(dialect.reserved, scope.names)
         return Scope(names, scalars=scope.scalars, arrays=scope.arrays, indices=dict(scope.indices))
 
-    def open_rest(self) -> None:
-        """Begins what the others do with each point."""
-        extent, position = self._scope.indices[EXTENT, self._last], self._positions[self._last]
-        self._lines.reopen("else", self._kernel.loc)
-        self._rest = self._scope.names.fresh("point")
-        head = f"for ({self._signed} {self._rest} = 0; {self._rest} < {extent} - {position}; {self._rest}++)"
-        self._lines.open(head, self._kernel.loc)
-
-    def rest_scope(self, scope: Scope, dialect: Dialect) -> Scope:
-        """The scope of one point."""
+    def point_scope(self, scope: Scope, dialect: Dialect) -> Scope:
+        """The scope of one point, in a loop over a thread's points."""
         inner = self.inner_scope(scope, dialect)
-        first = inner.indices[START, self._last]
-        inner.indices[START, self._last] = primary(f"({first} + {self._rest})")
+        first = inner.indices.get((START, self._last))
+        if first is not None:
+            inner.indices[START, self._last] = primary(f"({first} + {self._point})")
         return inner
 
-    def close_rest(self) -> None:
-        """Ends what `open_rest` began."""
-        self._lines.close()
-        self._lines.close()
+    @property
+    def _left(self) -> str:
+        """How many places there are from the thread's first point to the end of the extent."""
+        return f"{self._scope.indices[EXTENT, self._last]} - {self._positions[self._last]}"
+
+    def _open_points(self, end: str, also: str = "") -> None:
+        point = self._point = self._scope.names.fresh("point")
+        test = f"{point} < {end}{also.format(point=point)}"
+        step = f"{point} += {self._stride}{self._suffix}"
+        self._lines.open(f"for ({self._signed} {point} = 0; {test}; {step})", self._kernel.loc)
