@@ -14,6 +14,7 @@ from typing import Any, Literal, cast, get_args
 from quernel.errors import SettingError
 
 __all__ = [
+    "VARIABLES",
     "CpuEmitter",
     "RecordsLevel",
     "adopt",
@@ -28,7 +29,9 @@ __all__ = [
     "no_cache",
     "num_threads",
     "records_level",
+    "refusals",
     "several_points",
+    "unknown_variables",
     "variables",
 ]
 
@@ -37,6 +40,22 @@ RecordsLevel = Literal["off", "basic", "full"]
 
 CpuEmitter = Literal["spmd", "scalar"]
 """How the CPU backend writes a kernel: threads as lanes of vectors, or as a loop."""
+
+VARIABLES = {
+    "QUERNEL_CHECKED": "every launch checks its indices and assertions: 1 or 0 (default)",
+    "QUERNEL_COMPILE_LIMIT": "seconds that one kernel may compile on a worker, of processes or of another machine",
+    "QUERNEL_CPU_COARSENING": "several vectors of threads run together on the CPU: 1 (default) or 0",
+    "QUERNEL_CPU_EMITTER": "how CPU code is written: spmd (default) or scalar",
+    "QUERNEL_DEVICE": "the device of launches whose arguments do not say, as a device string",
+    "QUERNEL_ENVIRONMENT": "the folder that keeps compiled kernels and records",
+    "QUERNEL_INTERPRET": "every launch runs in the reference interpreter: 1 or 0 (default)",
+    "QUERNEL_LOCK_TIMEOUT": "seconds to wait for another process that compiles the same kernel, 60 by default",
+    "QUERNEL_NO_CACHE": "nothing is kept in the store or read from it: 1 or 0 (default)",
+    "QUERNEL_NUM_THREADS": "the number of CPU threads; by default one per available core",
+    "QUERNEL_RECORDS": "what is recorded of compilations: off, basic (default) or full",
+    "QUERNEL_SEVERAL_POINTS": "a GPU thread may handle several points of an extent: 1 (default) or 0",
+}
+"""Every variable, and what it sets."""
 
 _ENVIRON = os.environ
 _RAW: Any = getattr(os.environ, "_data", None)
@@ -171,6 +190,25 @@ def adopt(given: Mapping[str, str]) -> None:
 
 
 _PREFIX = "QUERNEL_"
+
+
+def refusals() -> tuple[SettingError, ...]:
+    """What is wrong with the variables that are set: one error for each value that is not understood."""
+    found = []
+    for read in (
+        environment_path, device, checked, interpret, no_cache, num_threads, cpu_emitter, cpu_coarsening, records_level,
+        several_points, compile_limit_s, lock_timeout_s,
+    ):  # fmt: skip
+        try:
+            read()
+        except SettingError as error:
+            found.append(error)
+    return tuple(found)
+
+
+def unknown_variables() -> tuple[str, ...]:
+    """The variables that are set and begin as Quernel's do, but set nothing: misspelt, or of another version."""
+    return tuple(sorted(name for name in os.environ if name.startswith("QUERNEL_") and name not in VARIABLES))
 
 
 def _text(name: str) -> str | None:

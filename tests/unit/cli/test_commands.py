@@ -1,4 +1,5 @@
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -78,6 +79,40 @@ def test_demo_refuses_a_file_that_is_no_picture(tmp_path, capsys):
     assert "cannot be read as a picture" in err
 
 
+def test_demo_finds_a_folder_that_cannot_be_written_before_it_works(tmp_path, capsys, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(qn, "device", lambda *_: pytest.fail("worked first"), raising=False)
+    status, _, err = run(capsys, "demo", "--output", tmp_path / "file" / "below")
+    assert status == 1
+    assert f"cannot write to {tmp_path / 'file' / 'below'}: Not a directory; choose another folder" in err
+
+
+def test_demo_says_what_each_outcome_means(tmp_path, capsys):
+    picture = picture_file(tmp_path / "photo.png", (9, 8))
+    _, out, _ = run(capsys, "demo", picture, "--device", "cpu", "--output", tmp_path / "out")
+    words = {line.split("│")[2].strip() for line in out.splitlines() if line.count("│") > 7}
+    assert words
+    for word in words:
+        assert any(line.startswith(f"{word}: ") for line in out.splitlines()), out
+
+
+def test_demo_explains_every_outcome_that_there_is():
+    from quernel.cli.demo import _OUTCOMES
+    from quernel.store import CompilationOutcome
+
+    assert {outcome.value for outcome in CompilationOutcome} <= set(_OUTCOMES)
+
+
+def test_demo_shows_on_a_terminal_which_kernel_runs(tmp_path):
+    pty = pytest.importorskip("pty", reason="needs terminals as POSIX has them")
+    ours, theirs = pty.openpty()
+    picture = picture_file(tmp_path / "photo.png", (12, 10))
+    command = [sys.executable, "-m", "quernel.cli", "demo", picture, "--device", "reference", "--output", tmp_path]
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, check=True)
+    shown = os.read(ours, 1 << 16).decode()
+    assert "on reference:0: 360 points, interpreted thread by thread" in shown
+
+
 def test_demo_on_an_unknown_device_fails_with_the_mend(capsys):
     status, _, err = run(capsys, "demo", "--device", "nothing")
     assert status == 1
@@ -123,6 +158,38 @@ def test_doctor_finds_nothing_wrong_here(capsys):
     assert {backend["name"] for backend in report["backends"]} >= {"cpu", "reference"}
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "reason", "fix"),
+    [
+        ("QUERNEL_DEVICE", "gpu", "is a kind of device", "opencl:gpu"),
+        ("QUERNEL_DEVICE", "cpu:7", "there is no device cpu:7", "see qn.devices"),
+        ("QUERNEL_DEVICE", "nothing,cpu:7", "none of 'nothing,cpu:7' is there; nothing: no backend", "see qn.devices"),
+        ("QUERNEL_CHECKED", "perhaps", "QUERNEL_CHECKED='perhaps' is not understood", "QUERNEL_CHECKED"),
+        ("QUERNEL_NUM_THREADS", "0", "QUERNEL_NUM_THREADS='0' is not understood", "QUERNEL_NUM_THREADS"),
+        ("QUERNEL_DEVIEC", "cpu", "QUERNEL_DEVIEC sets nothing", "did you mean QUERNEL_DEVICE"),
+    ],
+)
+def test_doctor_looks_at_what_is_set(name, value, reason, fix, capsys, monkeypatch):
+    monkeypatch.setenv(name, value)
+    status, out, _ = run(capsys, "doctor", "--json")
+    (problem,) = of_this_machine(json.loads(out)["problems"])
+    assert status == 1
+    assert reason in problem["reason"]
+    assert fix in problem["fix"]
+
+
+def test_doctor_says_which_device_is_set(capsys, monkeypatch):
+    monkeypatch.setenv("QUERNEL_DEVICE", "nothing,cpu")
+    _, out, _ = run(capsys, "doctor", "--json")
+    assert json.loads(out)["settings"]["QUERNEL_DEVICE"].startswith("nothing,cpu: cpu:0 (")
+
+
+def test_doctor_says_everything_once(capsys):
+    _, out, _ = run(capsys, "doctor", "--json")
+    reasons = [problem["reason"] for problem in json.loads(out)["problems"]]
+    assert len(reasons) == len(set(reasons))
+
+
 def test_doctor_names_a_store_that_cannot_be_used(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("in the way")
     with qn.environment(tmp_path / "file" / "below"):
@@ -156,6 +223,29 @@ def test_cache_lists_verifies_and_clears(capsys):
     assert status == 0
     _, out, _ = run(capsys, "cache", "list", "--json")
     assert json.loads(out) == []
+
+
+def test_cache_list_orders_and_limits(capsys):
+    @qn.kernel
+    def anew(x: qn.Array1[qn.f32], y: qn.Array1[qn.f32]):
+        i = qn.global_id()
+        y[i] = y[i] / x[i] + x[i] / y[i]
+
+    _compile_one()
+    anew.over(5, device="cpu")(np.ones(5, np.float32), np.ones(5, np.float32))
+
+    def names(*options: str) -> list[str]:
+        _, out, _ = run(capsys, "cache", "list", "--json", *options)
+        return [row["kernel_name"] for row in json.loads(out)]
+
+    assert names("--order", "name") == ["anew", "triple"]
+    assert names("--order", "name", "--reverse") == ["triple", "anew"]
+    assert names("--order", "name", "--limit", "1") == ["anew"]
+    _, out, _ = run(capsys, "cache", "list", "--order", "bytes", "--json")
+    sizes = [row["payload_bytes"] for row in json.loads(out)]
+    assert sizes == sorted(sizes, reverse=True)
+    _, out, _ = run(capsys, "cache", "list", "--limit", "1")
+    assert "1 kernel of 2" in out
 
 
 def test_cache_verify_fails_on_a_damaged_payload_and_repairs_it(tmp_path, capsys):

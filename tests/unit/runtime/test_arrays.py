@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
+import time
 import weakref
 from typing import Any
 
@@ -17,6 +19,15 @@ from quernel.errors import DeviceError, KernelTypeError, LaunchError, OutOfBound
 from quernel.runtime.casts import cast_array
 from quernel.runtime.devices import Device
 from quernel.runtime.indexing import view_of
+
+
+@qn.kernel
+def collatz(steps, out, rounds: int):
+    i = qn.global_id()
+    n = steps[i] + 1
+    for _ in range(rounds):
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+    out[i] = n
 
 
 @pytest.fixture(params=["away", "here"])
@@ -297,6 +308,51 @@ def test_shared_array_lives_as_long_as_what_shares_it() -> None:
     junk = [np.full(1000, -1) for _ in range(8)]
     assert int(shared.numpy().sum()) == 499500
     del junk
+
+
+def test_close_waits_for_what_is_in_flight_and_closes_even_where_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = ScriptedBackend("fake", [("gpu", "Fake")])
+    device = Device(backend.open(backend.devices()[0]))  # type: ignore[index]
+    operations = backend.opened[0]
+
+    def fail(stream: Any) -> None:
+        assert not operations.is_closed
+        raise DeviceError("the launch before this failed")
+
+    monkeypatch.setattr(operations, "synchronize", fail)
+    with pytest.raises(DeviceError, match="the launch before this failed"):
+        device.close()
+    assert device.is_closed
+    assert operations.is_closed
+    device.close()
+
+
+def test_launch_of_another_thread_ends_though_the_device_is_closed_meanwhile() -> None:
+    cpu = qn.device("cpu")
+    assert cpu.backend is not None
+    device = Device(cpu.backend.open(cpu.info))
+    steps, out = np.arange(64, dtype=np.int64), np.zeros(64, np.int64)
+    steps_there, out_there = device.asarray(steps), device.asarray(out)
+    collatz.over(64, device=device)(steps_there, out_there, 1)
+    begun, failures = threading.Event(), []
+
+    def launch() -> None:
+        launcher = collatz.over(64, device=device)
+        begun.set()
+        try:
+            launcher(steps_there, out_there, 3_000_000)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=launch)
+    thread.start()
+    begun.wait()
+    time.sleep(0.2)
+    assert thread.is_alive()
+    device.close()
+    thread.join()
+    assert failures == []
+    assert (out > 0).all()
 
 
 def test_use_after_close_says_so() -> None:

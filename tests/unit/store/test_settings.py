@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -101,3 +103,19 @@ def test_lock_timeout_refuses_what_is_no_time(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("QUERNEL_LOCK_TIMEOUT", text)
     with pytest.raises(SettingError, match="a number of seconds, 0 or more"):
         settings.lock_timeout_s()
+
+
+def test_every_variable_that_is_read_is_listed() -> None:
+    source = Path(settings.__file__).read_text(encoding="utf-8")
+    assert set(re.findall(r"QUERNEL_[A-Z]+(?:_[A-Z]+)*", source)) == set(settings.VARIABLES)
+
+
+def test_every_variable_is_looked_at_and_misspelt_ones_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"QUERNEL_DEVICE", "QUERNEL_ENVIRONMENT"}
+    for name in settings.VARIABLES:
+        if name not in texts:
+            monkeypatch.setenv(name, "no such value")
+    assert len(settings.refusals()) == len(settings.VARIABLES) - len(texts)
+    assert settings.unknown_variables() == ()
+    monkeypatch.setenv("QUERNEL_DEVIEC", "cpu")
+    assert settings.unknown_variables() == ("QUERNEL_DEVIEC",)

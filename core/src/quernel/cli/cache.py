@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
@@ -13,7 +14,7 @@ import click
 from quernel.wording import counted
 
 if TYPE_CHECKING:
-    from quernel.store import LocalLayer
+    from quernel.store import LocalLayer, StoredKernel
 
 __all__ = ["cache"]
 
@@ -48,13 +49,25 @@ def info(as_json: bool) -> None:
     click.echo(f"limit     {_mebibytes(found.size_limit_bytes)}")
 
 
+_ORDERS: dict[str, Callable[[StoredKernel], tuple[Any, ...]]] = {
+    "used": lambda kernel: (-kernel.last_used_day, kernel.kernel_name, kernel.backend),
+    "name": lambda kernel: (kernel.kernel_name, kernel.backend, -kernel.last_used_day),
+    "backend": lambda kernel: (kernel.backend, kernel.kernel_name, -kernel.last_used_day),
+    "bytes": lambda kernel: (-kernel.payload_bytes, kernel.kernel_name, kernel.backend),
+}
+
+
 @cache.command("list")
+@click.option("--order", type=click.Choice(tuple(_ORDERS)), default="used", show_default=True, help="What comes first.")
+@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Show the first N alone.")
 @_JSON
-def list_kernels(as_json: bool) -> None:
-    """List the stored kernels, the latest used first."""
+def list_kernels(order: str, reverse: bool, limit: int | None, as_json: bool) -> None:
+    """List the stored kernels, the latest used first, or by name, backend or bytes (the largest first)."""
     from quernel.store import stored_kernels
 
-    kernels = stored_kernels(_layer())
+    everything = sorted(stored_kernels(_layer()), key=_ORDERS[order], reverse=reverse)
+    kernels = everything[:limit]
     if as_json:
         click.echo(json.dumps([attrs.asdict(kernel) for kernel in kernels]))
         return
@@ -68,7 +81,10 @@ def list_kernels(as_json: bool) -> None:
         table.add_row(
             escape(kernel.kernel_name), escape(kernel.backend), str(kernel.payload_bytes), used, kernel.key[:12]
         )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    if len(kernels) < len(everything):
+        console.print(f"{counted(len(kernels), 'kernel')} of {len(everything)}")
 
 
 @cache.command()

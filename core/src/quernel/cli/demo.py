@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 import numpy as np
+
+from quernel.wording import counted
 
 if TYPE_CHECKING:
     from quernel.runtime.devices import Device
@@ -20,6 +23,15 @@ __all__ = ["demo"]
 _RADIUS = 6
 _MANDELBROT = {"left": -2.2, "top": -1.2, "step": 1 / 400, "limit": 160}
 _MANDELBROT_SHAPE = (960, 1280)
+_FILTERS = ("saxpy", "blur_rows", "blur_columns", "edges")
+_LONG_MS = 1000.0
+"""A launch that takes longer is not repeated to find the quickest."""
+_OUTCOMES = {
+    "compiled": "compiled now, and kept in the store",
+    "loaded": "found in the store",
+    "rekeyed": "found in the store under another key: changed, or of another Python, but the same code in the end",
+    "in memory": "compiled or loaded earlier in this process",
+}
 _STAGES = ("expand", "lower", "finalize", "load", "store")
 
 
@@ -40,9 +52,45 @@ class _Records:
         self.by_kernel[record.kernel] = record
         self._next.compiled(record)
 
+    def outcome_of(self, kernel: str) -> str:
+        """How a kernel came to the device, in a word."""
+        record = self.by_kernel.get(kernel)
+        return record.outcome.value if record is not None else "in memory"
+
     def batch_closed(self, record: Any) -> None:
         """Hands it on."""
         self._next.batch_closed(record)
+
+
+class _Progress:
+    """Says on a terminal which kernel runs, where a device takes its time."""
+
+    def __init__(self, device: Device, num_kernels: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        console = Console(stderr=True)
+        self._device = device
+        self._bar = Progress(
+            *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
+        )
+        self._task = self._bar.add_task("starting", total=num_kernels)
+        self._num_begun = 0
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def next(self, kernel: str, num_points: int) -> None:
+        """The kernel that comes now, over so many points; the one before is done."""
+        slowly = ", interpreted thread by thread" if self._device.info.backend == "reference" else ""
+        text = f"{kernel} on {self._device.name}: {counted(num_points, 'point')}{slowly}"
+        self._bar.update(self._task, description=text, completed=self._num_begun)
+        self._num_begun += 1
 
 
 @attrs.frozen
@@ -77,13 +125,15 @@ def demo(image: Path | None, spec: str | None, output: Path) -> int:
     Without IMAGE a Mandelbrot kernel draws one. A second run finds every kernel in the store.
     """
     import quernel as qn
-    from quernel.cli.pictures import read_picture, write_picture
+    from quernel.cli.pictures import prepare_folder, read_picture, write_picture
 
+    prepare_folder(output)
     records = _Records()
     device = qn.device(spec) if spec is not None else qn.device()
     steps: list[_Step] = []
-    picture = read_picture(image) if image is not None else _draw(device, steps)
-    results = _filter(device, picture, steps)
+    with _Progress(device, len(_FILTERS) + (image is None)) as progress:
+        picture = read_picture(image) if image is not None else _draw(device, steps, progress)
+        results = _filter(device, picture, steps, progress)
     for name, result in {"input": picture, **results}.items():
         write_picture(output / f"{name}.png", result)
     _report(device, picture, steps, records, output)
@@ -104,14 +154,19 @@ def _run(device: Device, launcher: Any, arguments: tuple[Any, ...]) -> float:
         launcher(*arguments)
         device.synchronize()
 
-    return min(_timed(launch)[1] for _ in range(3))
+    fastest = _timed(launch)[1]
+    for _ in range(2):
+        if fastest < _LONG_MS:
+            fastest = min(fastest, _timed(launch)[1])
+    return fastest
 
 
-def _draw(device: Device, steps: list[_Step]) -> np.ndarray[Any, Any]:
+def _draw(device: Device, steps: list[_Step], progress: _Progress) -> np.ndarray[Any, Any]:
     """A picture of the Mandelbrot set, (3, height, width)."""
     import quernel as qn
     from quernel.cli.demo_kernels import mandelbrot, numpy_mandelbrot
 
+    progress.next("mandelbrot", math.prod(_MANDELBROT_SHAPE))
     counts = device.zeros(_MANDELBROT_SHAPE, qn.i32)
     launch_ms = _run(device, mandelbrot.over(_MANDELBROT_SHAPE, device=device), (*_MANDELBROT.values(), counts))
     found = counts.numpy()
@@ -124,7 +179,9 @@ def _draw(device: Device, steps: list[_Step]) -> np.ndarray[Any, Any]:
     return np.where(found < limit, colours, 0.0).astype(np.float32)
 
 
-def _filter(device: Device, picture: np.ndarray[Any, Any], steps: list[_Step]) -> dict[str, np.ndarray[Any, Any]]:
+def _filter(
+    device: Device, picture: np.ndarray[Any, Any], steps: list[_Step], progress: _Progress
+) -> dict[str, np.ndarray[Any, Any]]:
     """The picture with more contrast, blurred, and its edges."""
     import quernel as qn
     from quernel.cli import demo_kernels as kernels
@@ -132,6 +189,7 @@ def _filter(device: Device, picture: np.ndarray[Any, Any], steps: list[_Step]) -
     planes, height, width = picture.shape
     source = device.array(picture)
 
+    progress.next("saxpy", picture.size)
     gain = 1.4
     lifted = device.full(picture.size, -0.2, qn.f32)
     launcher = kernels.saxpy.over(picture.size, device=device)
@@ -150,10 +208,12 @@ def _filter(device: Device, picture: np.ndarray[Any, Any], steps: list[_Step]) -
         (kernels.blur_rows, 2, source, rows),
         (kernels.blur_columns, 1, rows, blurred),
     ):
+        progress.next(kernel.__name__, picture.size)
         launch_ms = _run(device, kernel.over((planes, height, width), device=device), (before, weights, after))
         blurred_by_numpy, numpy_ms = _timed(kernels.numpy_blur, before.numpy(), taps, axis)
         steps.append(_step(kernel.__name__, after.numpy(), blurred_by_numpy, launch_ms, numpy_ms))
 
+    progress.next("edges", height * width)
     outline = device.empty((height, width), qn.f32)
     launch_ms = _run(device, kernels.edges.over((height, width), device=device), (blurred, outline))
     edges_by_numpy, numpy_ms = _timed(kernels.numpy_edges, blurred.numpy())
@@ -191,7 +251,7 @@ def _report(device: Device, picture: Any, steps: list[_Step], records: _Records,
         stages = dict(record.stages) if record is not None else {}
         compiled.add_row(
             step.kernel,
-            record.outcome.value if record is not None else "in memory",
+            records.outcome_of(step.kernel),
             *(f"{stages[stage] / 1e6:.2f}" if stage in stages else "" for stage in _STAGES),
             f"{record.duration_ns / 1e6:.2f}" if record is not None else "",
         )
@@ -204,5 +264,9 @@ def _report(device: Device, picture: Any, steps: list[_Step], records: _Records,
         )
     console = Console()
     console.print(compiled)
+    outcomes = [records.outcome_of(step.kernel) for step in steps]
+    for outcome, meaning in _OUTCOMES.items():
+        if outcome in outcomes:
+            console.print(f"{outcome}: {meaning}")
     console.print(ran)
     console.print(f"Pictures: {escape(str(output))}/input.png, contrast.png, blurred.png, edges.png")

@@ -80,6 +80,31 @@ def _backend_reports(findings: list[_Finding]) -> list[dict[str, Any]]:
     return reports
 
 
+def _settings_report(findings: list[_Finding]) -> dict[str, str]:
+    """What the environment's variables set, each looked at as a launch would."""
+    from difflib import get_close_matches
+
+    from quernel import settings
+    from quernel.errors import QuernelError
+    from quernel.runtime.directory import directory
+
+    findings.extend(_Finding("settings", error.what, error.fix or "") for error in settings.refusals())
+    for name in settings.unknown_variables():
+        meant = get_close_matches(name, settings.VARIABLES, 1)
+        fix = f"did you mean {meant[0]}?" if meant else f"unset it; there are {', '.join(settings.VARIABLES)}"
+        findings.append(_Finding("settings", f"the variable {name} sets nothing", fix))
+    device = settings.device()
+    if device is None:
+        return {}
+    try:
+        found = directory.device(device)
+    except QuernelError as error:
+        chain = "".join(f"; {line}" for line in error.chain)
+        findings.append(_Finding(f"QUERNEL_DEVICE={device}", error.what + chain, error.fix or "name another device"))
+        return {"QUERNEL_DEVICE": f"{device}: there is none such"}
+    return {"QUERNEL_DEVICE": f"{device}: {found.name} ({found.info.name})"}
+
+
 def _store_report(findings: list[_Finding]) -> dict[str, Any]:
     from quernel.errors import StoreError
     from quernel.store import LocalLayer, current_environment, info
@@ -102,12 +127,15 @@ def doctor(as_json: bool) -> int:
     """Check the installation and say how to mend it. Exit status 1 where something does not work."""
     findings: list[_Finding] = []
     versions = _versions()
+    settings = _settings_report(findings)
     backends = _backend_reports(findings)
     store = _store_report(findings)
+    findings = list({finding.reason: finding for finding in reversed(findings)}.values())[::-1]  # each said once
     if as_json:
         tree = {
             "versions": versions,
             "backends": backends,
+            "settings": settings,
             "store": store,
             "problems": [attrs.asdict(finding) for finding in findings],
         }
@@ -132,6 +160,8 @@ def doctor(as_json: bool) -> int:
         table.add_row(report["name"], escape(report["from"]), "yes" if report["ok"] else "no", escape(names))
     console.print(table)
     size = f", {counted(store['kernels'], 'kernel')}, {store['bytes'] / 2**20:.1f} MiB" if "kernels" in store else ""
+    for name, text in settings.items():
+        console.print(f"{name}: {escape(text)}")
     console.print(f"Store: {escape(store['environment'])}{size}")
     for finding in findings:
         console.print(f"[bold red]{escape(finding.where)}[/]: {escape(finding.reason)}\n  fix: {escape(finding.fix)}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-__all__ = ["read_picture", "write_picture"]
+__all__ = ["prepare_folder", "read_picture", "write_picture"]
 
 
 def _pillow() -> Any:
@@ -41,6 +42,23 @@ def read_picture(path: Path) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.ascontiguousarray(colours.transpose(2, 0, 1)) / np.float32(255)
 
 
+def prepare_folder(folder: Path) -> None:
+    """Makes the folder for pictures and makes sure that they can be written there.
+
+    Raises:
+        click.ClickException: they cannot.
+    """
+    _pillow()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot write to {folder}: {error.strerror}; choose another folder with --output"
+        ) from error
+
+
 def write_picture(path: Path, picture: np.ndarray[Any, Any]) -> None:
     """Writes (3, height, width) in colour, or (height, width) in grey; values beyond 0 to 1 are clipped.
 
@@ -50,7 +68,6 @@ def write_picture(path: Path, picture: np.ndarray[Any, Any]) -> None:
     levels = np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
     image = _pillow().fromarray(levels if levels.ndim == 2 else levels.transpose(1, 2, 0))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         image.save(path)
     except OSError as error:
         raise click.ClickException(

@@ -309,7 +309,14 @@ class Device:
         return bool(self._closed_because)
 
     def close(self) -> None:
-        """Waits for the device's work and gives back what it holds, its arrays included. Idempotent."""
+        """Waits for the device's work, shows what kernels printed, and gives back what it holds, its arrays included.
+
+        Idempotent. A launch that another thread is still inside of, where launches return once they are done, goes on
+        to its end; every later one is refused.
+
+        Raises:
+            DeviceError: a launch before this failed. The device is closed all the same.
+        """
         with self._lock:
             if self.is_closed:
                 return
