@@ -15,7 +15,7 @@ python="${PYTHON:-python3}"
 scratch="$(mktemp -d)"
 trap 'rm -rf "$scratch"' EXIT
 PYTHONPATH="$("$python" tests/gpu/site_packages.py "$scratch/site")${PYTHONPATH:+:$PYTHONPATH}"
-export PYTHONPATH PYTHONDONTWRITEBYTECODE=1 QUERNEL_ENVIRONMENT="$scratch/environment"
+export PYTHONPATH PYTHONPYCACHEPREFIX="$scratch/bytecode" QUERNEL_ENVIRONMENT="$scratch/environment"
 cores="$(nproc)"
 workers=$((cores > 12 ? 12 : cores))
 summary="$results/summary.txt"
