@@ -111,3 +111,35 @@ def test_failing_kernel_says_why_at_its_line() -> None:
         wrong.specialize()
     assert caught.value.where is not None
     assert caught.value.where.file == __file__
+
+
+def test_kernel_is_expanded_once_for_the_form_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    from quernel import lang
+
+    expanded: list[tuple[str, tuple[int, ...]]] = []
+    expand = lang.expand
+    monkeypatch.setattr(lang, "expand", lambda *args, **fixed: expanded.append(fixed["form"]) or expand(*args, **fixed))
+    assert copy2.specialize().definition.specialization.block == (8, 32)
+    assert len(expanded) == 1
+    by_block.specialize()
+    assert [form.value for form in expanded] == ["over", "over", "grid"]
+
+
+def test_refusal_of_a_kernel_of_two_axes_is_its_own() -> None:
+    @qn.kernel
+    def wrong(x: qn.Array2[qn.f32]):
+        i, j = qn.global_id()
+        x[i, j] = x[i, j] % "text"
+
+    with pytest.raises(KernelTypeError, match="'text'"):
+        wrong.specialize()
+
+
+def test_blocks_in_a_branch_that_is_never_taken_are_no_blocks() -> None:
+    @qn.kernel
+    def either(x: qn.Array1[qn.i64], by_block: qn.Const[bool] = False):
+        i = qn.global_id()
+        x[i] = qn.block_id() if by_block else i
+
+    assert either.specialize().definition.specialization.form.value == "over"
+    assert either.specialize(by_block=True).definition.specialization.form.value == "grid"

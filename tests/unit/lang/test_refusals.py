@@ -580,7 +580,7 @@ def test_wrong_expression_is_refused_under_its_own_characters(
 ) -> None:
     found = refusal(f"def kernel(x):\n    x[0] = {source}\n")
 
-    assert type(found) is error
+    assert isinstance(found, error)
     assert found.where is not None
     assert what in found.what
     assert found.fix is not None

@@ -13,12 +13,12 @@ from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.compiler.definition import KernelDefinition, Specialization
 from quernel.compiler.recording import CompilationRecording
 from quernel.dtypes import ArrayType, ParameterType, ScalarType, StructType, ValueType, VectorType
-from quernel.errors import KernelSyntaxError, KernelTypeError
+from quernel.errors import KernelTypeError
 from quernel.geometry import DEFAULT_BLOCKS, LaunchForm
 from quernel.kept import kept
 from quernel.runtime.argument_types import argument_type, constant_value
 from quernel.runtime.arrays import DeviceArray
-from quernel.runtime.definitions import ForeignOrigin
+from quernel.runtime.definitions import ForeignOrigin, FunctionOrigin
 from quernel.runtime.directory import directory
 from quernel.runtime.parameters import MISSING, Spec, declared_type
 from quernel.runtime.ready import define
@@ -208,22 +208,24 @@ def _defined(
     launchable: Launchable, exact: tuple[tuple[str, ParameterType], ...], constants: tuple[tuple[str, Any], ...]
 ) -> KernelDefinition:
     """The kernel over an extent, or on a grid where it has a block concept; of the rank that its ids are read in."""
-    if isinstance(launchable.origin, ForeignOrigin):
-        block = launchable.block or DEFAULT_BLOCKS[1]
-        return define(launchable, Specialization(exact, constants, LaunchForm.GRID, block, launchable.options))[0]
-    blocks = [launchable.block] if launchable.block is not None else list(DEFAULT_BLOCKS.values())
-    refusal: Exception | None = None
-    for form in (LaunchForm.OVER, LaunchForm.GRID):
-        for block in blocks:
-            definition = define(launchable, Specialization(exact, constants, form, block, launchable.options))[0]
-            try:
-                definition.expand()
-            except (KernelSyntaxError, KernelTypeError) as error:
-                refusal = refusal or error
-                continue
-            return definition
-    assert refusal is not None
-    raise refusal
+
+    def defined(form: LaunchForm, block: tuple[int, ...]) -> KernelDefinition:
+        return define(launchable, Specialization(exact, constants, form, block, launchable.options))[0]
+
+    origin = launchable.origin
+    if not isinstance(origin, FunctionOrigin):
+        return defined(LaunchForm.GRID, launchable.block or DEFAULT_BLOCKS[1])
+    from quernel.lang.blocks import NeedsBlocksError
+    from quernel.lang.ranks import launch_rank
+
+    block = launchable.block or DEFAULT_BLOCKS[launch_rank(origin.function, dict(exact))]
+    definition = defined(LaunchForm.OVER, block)
+    try:
+        definition.expand()
+    except NeedsBlocksError:
+        definition = defined(LaunchForm.GRID, block)
+        definition.expand()
+    return definition
 
 
 def _exact_type(spec: Spec, given: Any) -> ParameterType:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Final
 
-from quernel import intrinsics
 from quernel.dtypes import DType, ScalarType, u64
 from quernel.geometry import LaunchForm
 from quernel.intrinsics import Intrinsic
@@ -17,6 +15,7 @@ from quernel.lang.expressions import evaluate, evaluate_operands, locate
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.memory import SPACES, allocate
 from quernel.lang.promotion import kind_of
+from quernel.lang.ranks import AXES
 from quernel.lang.refusals import Node
 from quernel.lang.scope import Entry
 from quernel.lang.trees import has_layout_of, leaves, map_leaves, shown_path
@@ -35,18 +34,6 @@ from quernel.lang.values import (
 from quernel.wording import counted
 
 __all__ = ["assign", "assign_compound", "assign_name", "assign_to", "augmented", "in_type", "taken"]
-
-_AXES: Final = frozenset(
-    {
-        intrinsics.global_id,
-        intrinsics.local_id,
-        intrinsics.block_id,
-        intrinsics.global_dim,
-        intrinsics.block_dim,
-        intrinsics.grid_dim,
-    }
-)
-"""What gives one value per axis of the launch."""
 
 
 def assign(lowering: FunctionLowering, node: ast.Assign) -> None:
@@ -171,7 +158,7 @@ def _unpack(
 def _as_many(lowering: FunctionLowering, targets: list[ast.expr], source: ast.expr, num_values: int) -> str:
     """How to have as many values as names; those of a thread's index are the axes of the launch."""
     function = evaluate(lowering, source.func) if isinstance(source, ast.Call) else None
-    if not (isinstance(function, ObjectValue) and isinstance(function.value, Intrinsic) and function.value in _AXES):
+    if not (isinstance(function, ObjectValue) and isinstance(function.value, Intrinsic) and function.value in AXES):
         return "give as many values as names"
     here, wanted = counted(num_values, "axis"), counted(len(targets), "axis")
     name = lowering.function.__name__ if lowering.is_kernel else "kernel"

@@ -11,15 +11,22 @@ from quernel.ir import nodes
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.values import Value
 
-__all__ = ["barrier", "needs_blocks"]
+__all__ = ["NeedsBlocksError", "barrier", "needs_blocks"]
+
+
+class NeedsBlocksError(KernelSyntaxError):
+    """A kernel that has a block concept, lowered for a launch that has no blocks: it is launched on a grid."""
 
 
 def needs_blocks(lowering: FunctionLowering, node: ast.Call, intrinsic: Intrinsic) -> KernelSyntaxError:
     """The refusal of what needs blocks."""
-    return lowering.refuse.syntax(
+    refusal = lowering.refuse.syntax(
         node,
         f"`{intrinsic.name}` needs blocks, and a launch with `over` has none",
         "launch with a grid: `kernel[qn.cdiv(extent, block), block]`",
+    )
+    return NeedsBlocksError(
+        refusal.what, where=refusal.where, fix=refusal.fix, source_line=refusal.source_line, chain=refusal.chain
     )
 
 
