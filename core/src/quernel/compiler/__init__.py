@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from quernel.compiler.ahead import compile_ahead
     from quernel.compiler.aligned import AlignedVariant
     from quernel.compiler.arguments import ArgumentPacker, argument_slots, header_parameters
     from quernel.compiler.artifacts import Artifact, ArtifactHeader, ArtifactId, HeaderParameter, Slot, SlotKind
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from quernel.compiler.lowered_text import LoweredText
     from quernel.compiler.pending import Pending, PendingState
     from quernel.compiler.persistent import PersistentTarget
+    from quernel.compiler.processes import CompilationProcesses
     from quernel.compiler.recording import CompilationRecording
     from quernel.compiler.reentrancy import no_compiling
     from quernel.compiler.registrations import RegistrationCounts
@@ -50,6 +52,7 @@ __all__ = [
     "CompilationBatchRecord",
     "CompilationError",
     "CompilationOutcome",
+    "CompilationProcesses",
     "CompilationRecord",
     "CompilationRecording",
     "CompilationTarget",
@@ -80,6 +83,7 @@ __all__ = [
     "argument_slots",
     "build_id_hash",
     "compilation_store",
+    "compile_ahead",
     "header_parameters",
     "no_compiling",
     "run_job",
@@ -88,6 +92,7 @@ __all__ = [
 
 _NAMES = {
     "quernel.compiler.aligned": ("AlignedVariant",),
+    "quernel.compiler.ahead": ("compile_ahead",),
     "quernel.compiler.arguments": ("ArgumentPacker", "argument_slots", "header_parameters"),
     "quernel.compiler.artifacts": ("Artifact", "ArtifactHeader", "ArtifactId", "HeaderParameter", "Slot", "SlotKind"),
     "quernel.compiler.cfamily": ("CFamilyCompiler",),
@@ -100,6 +105,7 @@ _NAMES = {
     "quernel.compiler.lowered_text": ("LoweredText",),
     "quernel.compiler.pending": ("Pending", "PendingState"),
     "quernel.compiler.persistent": ("PersistentTarget",),
+    "quernel.compiler.processes": ("CompilationProcesses",),
     "quernel.compiler.recording": ("CompilationRecording",),
     "quernel.compiler.reentrancy": ("no_compiling",),
     "quernel.compiler.registrations": ("RegistrationCounts",),
