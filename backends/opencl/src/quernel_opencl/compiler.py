@@ -21,7 +21,7 @@ from quernel.codegen.pointers import Pointers
 from quernel.compiler.aligned import AlignedVariant
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.cfamily import CFamilyCompiler
-from quernel.compiler.halves import Signature
+from quernel.compiler.halves import Scaling, Signature
 from quernel.errors import CompilationError
 from quernel_opencl import _toolchain
 from quernel_opencl.targets import device_key
@@ -45,12 +45,18 @@ _FAST: Final = ("-cl-mad-enable", "-cl-denorms-are-zero")
 class OpenclCompiler(CFamilyCompiler[AlignedVariant, OpenclArtifact]):
     """Lowers kernels to OpenCL C and has the driver build them. Any thread, any process of the device's machine.
 
-    Drivers build one program at a time: threads gain little, processes scale.
+    Drivers build one program at a time: threads gain little, processes scale. On a GPU each process would take memory
+    for a context of its own, so only those for processors have them by themselves.
     """
 
     artifact_format = 1
     language = LANGUAGE
     variant_type = AlignedVariant
+
+    @property
+    def scales_with(self) -> Scaling:  # type: ignore[override]  # a fact of the device here
+        """Processes, unless each would take memory of the device."""
+        return "processes" if self.target_info.detail("kind") == "cpu" else "threads"
 
     @property
     def toolchain(self) -> tuple[str, str]:

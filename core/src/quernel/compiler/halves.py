@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from quernel.ir.nodes import Module
     from quernel.store import Environment
 
-__all__ = ["ANY_LAUNCH", "ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Signature"]
+__all__ = ["ANY_LAUNCH", "ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Scaling", "Signature"]
 
 Scaling = Literal["threads", "processes"]
+"""What lets several kernels compile side by side."""
 
 VariantT = TypeVar("VariantT")
 VariantT_contra = TypeVar("VariantT_contra", contravariant=True)
