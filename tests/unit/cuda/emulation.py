@@ -60,7 +60,7 @@ extern "C" void qn_host_run(void **arguments, const unsigned *dimensions)
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode:
             raise CompilationError("the host's compiler refuses the text", chain=tuple(ran.stderr.splitlines()))
-    return Compiled(b"\x7fELF" + str(library).encode(), entry, {"registers": 1, "spills": 0}, "")
+    return Compiled(b"\x7fELF" + str(library).encode(), entry, {"registers": 1, "spills": 0})
 
 
 class EmulatedDriver(FakeDriver):

@@ -6,6 +6,7 @@ It is loaded when a function here is first called. Any number of threads may com
 from __future__ import annotations
 
 import atexit
+import logging
 import re
 import shutil
 import subprocess
@@ -17,16 +18,16 @@ from typing import Any, Final
 import attrs
 
 from quernel.errors import CompilationError
+from quernel_cuda.cubins import resources
 
 __all__ = ["Compiled", "compile_text", "disassembly", "header_folder", "nvrtc", "supported_architectures", "version"]
 
+_log = logging.getLogger(__name__)
+
 _FILE: Final = "kernel.cu"
 _TOOLKIT: Final = Path("/usr/local/cuda")
-_OF_PTXAS: Final = re.compile(r"^\s*ptxas\b.*$", re.MULTILINE)
-_FUNCTION: Final = re.compile(r"Function properties for (\S+)|Compiling entry function '([^']+)'")
-_FRAME: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_REGISTERS: Final = re.compile(r"Used (\d+) registers")
-_SHARED: Final = re.compile(r"(\d+) bytes smem")
+_FUNCTION: Final = re.compile(r"Function properties for (\S+)")
+_SPILLS: Final = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 @attrs.frozen
@@ -36,14 +37,12 @@ class Compiled:
     Attributes:
         payload: a cubin, or PTX.
         entry: the entry point's name in it.
-        statistics: what the assembler said of the entry point, by name; empty for PTX.
-        log: the compiler's own remarks.
+        statistics: what the entry point takes, by name; empty for PTX.
     """
 
     payload: bytes
     entry: str
     statistics: dict[str, int]
-    log: str
 
 
 @cache
@@ -83,7 +82,8 @@ def version() -> str:
     try:
         major, minor, *_ = installed("nvidia-cuda-nvrtc").split(".")
     except (PackageNotFoundError, ValueError):
-        _, major, minor = nvrtc().nvrtcVersion()
+        status, major, minor = nvrtc().nvrtcVersion()
+        _check(status)
     return f"{major}.{minor}"
 
 
@@ -94,7 +94,8 @@ def supported_architectures() -> tuple[int, ...]:
     Raises:
         CompilationError: there is no NVRTC.
     """
-    _, architectures = nvrtc().nvrtcGetSupportedArchs()
+    status, architectures = nvrtc().nvrtcGetSupportedArchs()
+    _check(status)
     return tuple(sorted(architectures))
 
 
@@ -105,9 +106,11 @@ def compile_text(text: str, options: tuple[str, ...], entry: str, *, is_ptx: boo
         CompilationError: the compiler refuses it; `chain` is its log.
     """
     api = nvrtc()
-    _, program = api.nvrtcCreateProgram(text.encode(), _FILE.encode(), 0, None, None)
+    status, program = api.nvrtcCreateProgram(text.encode(), _FILE.encode(), 0, None, None)
+    _check(status)
     try:
         status, *_ = api.nvrtcAddNameExpression(program, entry.encode())
+        _check(status)
         given = [option.encode() for option in options]
         status, *_ = api.nvrtcCompileProgram(program, len(given), given)
         log = _read(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).rstrip(b"\0").decode(errors="replace")
@@ -120,17 +123,22 @@ def compile_text(text: str, options: tuple[str, ...], entry: str, *, is_ptx: boo
             payload = _read(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program)
     finally:
         api.nvrtcDestroyProgram(program)
-    return Compiled(payload, lowered, _statistics(log, lowered), _OF_PTXAS.sub("", log).strip())
+    return Compiled(payload, lowered, {} if is_ptx else _statistics(payload, log, lowered))
 
 
 def _read(size_of: Any, read: Any, program: Any) -> bytes:
     status, size = size_of(program)
+    _check(status)
     data = bytearray(size)
-    if not int(status):
-        status, *_ = read(program, data)
-    if int(status):
-        raise CompilationError(f"NVRTC reports {status.name}")
+    status, *_ = read(program, data)
+    _check(status)
     return bytes(data)
+
+
+def _check(status: Any) -> None:
+    """Raises what NVRTC reports, where that is no success and there is no log that says more."""
+    if int(status):
+        raise CompilationError(f"NVRTC reports {status.name}", fix="pip install --upgrade nvidia-cuda-nvrtc")
 
 
 def _lowered_name(api: Any, program: Any, entry: str) -> str:
@@ -143,23 +151,26 @@ def _lowered_name(api: Any, program: Any, entry: str) -> str:
     return found
 
 
-def _statistics(log: str, entry: str) -> dict[str, int]:
-    """What the assembler says of one function: registers, and bytes of stack, spills and shared memory."""
-    found: dict[str, int] = {}
+def _statistics(cubin: bytes, log: str, entry: str) -> dict[str, int]:
+    """Registers of one function, and bytes of its stack, of what is spilled to it, and of static shared memory.
+
+    Spills are in the assembler's remarks alone, which NVRTC leaves out where its own cache had the code; a function
+    without a stack has none. A cubin of a form that is not known yet runs all the same.
+    """
+    try:
+        found = resources(cubin, entry)
+    except ValueError as error:
+        _log.warning("NVRTC %s made code that says nothing of its registers: %s", version(), error)
+        return {}
+    if not found["stack_bytes"]:
+        found["spills"] = 0
     current = None
     for line in log.splitlines():
         named = _FUNCTION.search(line)
         if named is not None:
-            current = named[1] or named[2]
-        if current != entry:
-            continue
-        if frame := _FRAME.search(line):
-            found["stack_bytes"] = int(frame[1])
-            found["spills"] = int(frame[2]) + int(frame[3])
-        if registers := _REGISTERS.search(line):
-            found["registers"] = int(registers[1])
-            shared = _SHARED.search(line)
-            found["static_shared_bytes"] = int(shared[1]) if shared else 0
+            current = named[1]
+        elif current == entry and (spilled := _SPILLS.search(line)):
+            found["spills"] = int(spilled[1]) + int(spilled[2])
     return found
 
 
