@@ -79,9 +79,11 @@ class OpenclCompiler(CFamilyCompiler[AlignedVariant, OpenclArtifact]):
 
     def dialect(self, module: Module, variant: AlignedVariant) -> Dialect:
         """OpenCL C, with subgroups where the kernel uses them."""
-        from quernel_opencl.lowering import opencl_dialect
+        from quernel_opencl.lowering import opencl_dialect, uses_subgroups
 
-        return opencl_dialect(module)
+        is_intel = self.target_info.detail("platform").startswith("Intel")
+        is_intel_cpu = is_intel and self.target_info.detail("kind") == "cpu"
+        return opencl_dialect(has_subgroups=uses_subgroups(module), is_intel_cpu=is_intel_cpu)
 
     def options(self, options: KernelOptions, *, is_foreign: bool) -> tuple[str, ...]:
         """What the driver builds the program with."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import cache
 from typing import Final
 
 import attrs
@@ -248,11 +249,10 @@ OPENCL_C: Final = Dialect(
 )
 
 
-_WITH_SUBGROUPS: Final = attrs.evolve(
-    OPENCL_C,
-    kernel=f"__kernel __attribute__((intel_reqd_sub_group_size({SUBGROUP_SIZE})))\n"
-    + OPENCL_C.kernel.removeprefix("__kernel "),
-)
+_INTEL_SELECT: Final = "select(({type})({2}), ({type})({1}), ({signed})({0}))"
+"""Intel's compiler for CPUs (2026.22) takes the least or greatest of `~x` and `x`, for an `x` that is the same in all
+threads, from a register that holds neither. It makes such a pair of `?:` wherever functions are inlined, but not of
+the builtin."""
 
 
 def uses_subgroups(module: Module) -> bool:
@@ -261,9 +261,16 @@ def uses_subgroups(module: Module) -> bool:
     return uses.has_subgroup or any(kind.value.startswith("subgroup") for kind in uses.index_kinds)
 
 
-def opencl_dialect(module: Module) -> Dialect:
-    """The dialect for one kernel."""
-    return _WITH_SUBGROUPS if uses_subgroups(module) else OPENCL_C
+@cache
+def opencl_dialect(*, has_subgroups: bool, is_intel_cpu: bool) -> Dialect:
+    """The dialect for one kernel, which uses subgroups or not, and for Intel's driver for CPUs or another."""
+    dialect = OPENCL_C
+    if has_subgroups:
+        attribute = f"__attribute__((intel_reqd_sub_group_size({SUBGROUP_SIZE})))"
+        dialect = attrs.evolve(dialect, kernel=dialect.kernel.replace("__kernel ", f"__kernel {attribute}\n", 1))
+    if is_intel_cpu:
+        dialect = attrs.evolve(dialect, integer_select=_INTEL_SELECT)
+    return dialect
 
 
 def validate_rows(module: Module) -> None:
