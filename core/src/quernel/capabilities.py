@@ -25,6 +25,7 @@ class Capabilities:
         barriers: threads of a block can wait for each other.
         subgroups: subgroup operations exist.
         checked: launches that check every index, and asserts.
+        breakpoints: `breakpoint()` in a kernel stops in Python's debugger.
         source_languages: languages that `qn.source_kernel` may hand to this target, for example `llvm-ir`.
     """
 
@@ -38,6 +39,7 @@ class Capabilities:
     barriers: bool = False
     subgroups: bool = False
     checked: bool = False
+    breakpoints: bool = False
     source_languages: tuple[str, ...] = ()
 
 

@@ -1,8 +1,9 @@
-"""`breakpoint()` in a kernel: Python's debugger in interpreted launches, nothing anywhere else."""
+"""`breakpoint()` in a kernel: Python's debugger in interpreted launches, a warning anywhere else."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,43 @@ def test_interpreted_launch_stops_at_the_users_line(how: str, stops: list[Any], 
     assert all(has_values for _, _, has_values in stops)
 
 
-def test_compiled_launch_does_not_stop(stops: list[Any]) -> None:
+def test_compiled_launch_does_not_stop_and_says_so_once_at_each_line(stops: list[Any]) -> None:
     x = np.arange(4.0)
-    kernel.over(4, device="cpu")(x)
-    assert x.tolist() == [0, 2, 4, 6]
+    globals().pop("__warningregistry__", None)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for other in (kernel, kernel.options(contract=False), qn.kernel(kernel.__wrapped__)):
+            other.over(4, device="cpu")(x)
+    assert x.tolist() == [0, 8, 16, 24]
     assert stops == []
+    assert {(warning.filename, warning.lineno) for warning in said} == {
+        (__file__, line_of("breakpoint()  # in a function")),
+        (__file__, line_of("breakpoint()  # in a kernel")),
+    }
+    assert len(said) == 2
+    assert "launch kernel.options(interpret=True), or set QUERNEL_INTERPRET=1" in str(said[0].message)
+
+
+def test_interpreted_launch_warns_of_nothing(stops: list[Any], recwarn: pytest.WarningsRecorder) -> None:
+    globals().pop("__warningregistry__", None)
+    kernel.options(interpret=True).over(4)(np.arange(4.0))
+    assert stops
+    assert not recwarn.list
+
+
+def test_function_of_ones_own_called_breakpoint_is_no_breakpoint(recwarn: pytest.WarningsRecorder) -> None:
+    @qn.func
+    def breakpoint(x):  # noqa: A001 — what is under test
+        return x + 1
+
+    @qn.kernel
+    def counts(x):
+        x[0] = breakpoint(x[0])
+
+    x = np.zeros(1)
+    counts.over(1, device="cpu")(x)
+    assert x[0] == 1
+    assert not recwarn.list
 
 
 def test_breakpoint_survives_as_text() -> None:

@@ -51,6 +51,7 @@ class ReferenceBackend(Backend):
                 barriers=True,
                 subgroups=True,
                 checked=True,
+                breakpoints=True,
             ),
             limits=Limits(max_grid=((1 << 62) - 1,) * 3, max_shared_bytes=256 * 1024),
         )

@@ -18,7 +18,8 @@ from quernel.geometry import Geometry, LaunchForm
 from quernel.identity import CapturedCode, CapturedValues, capture_values
 from quernel.options import KernelOptions
 from quernel.runtime.argument_types import argument_type, constant_value, convert_argument
-from quernel.runtime.definitions import OutdatedKernelError
+from quernel.runtime.breakpoints import warn_of_breakpoints
+from quernel.runtime.definitions import FunctionOrigin, OutdatedKernelError
 from quernel.runtime.devices import Device
 from quernel.runtime.launchables import Launchable
 from quernel.runtime.layouts import ALIGNED16, CONTIGUOUS, INDEX32
@@ -86,6 +87,8 @@ class RequestedLaunch:
             QuernelError: an argument does not fit, or the device does not take the block or the options.
         """
         target_info = self.device.target_info
+        if isinstance(self.kernel.origin, FunctionOrigin):
+            warn_of_breakpoints(self.kernel.origin.function, target_info.capabilities)
         _check_block(self.block, target_info.limits, self.device)
         if self.options.checked and not target_info.capabilities.checked:
             raise ValidationError(
@@ -274,7 +277,7 @@ class Ready:
         if why == "read-only":
             raise LaunchError(
                 f"kernel {self.name} writes parameter {name!r}, and the array is read-only",
-                fix="pass a copy, array.copy()",
+                fix=f"pass one that may be written: what a kernel writes to {name}.copy() is in the copy alone",
             )
         raise LaunchError(
             f"kernel {self.name} writes parameter {name!r}, an array with a stride of 0, whose elements share memory",
