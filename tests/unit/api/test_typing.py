@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from quernel import intrinsics
+from quernel.api import static
+
 PROGRAM = """
 import quernel as qn
 
@@ -27,14 +30,52 @@ def gives(x: qn.Array2[qn.f32]) -> None:
     takes(x)
 """
 
+TOGETHER = """
+import quernel as qn
+
+@qn.kernel
+def k(x: qn.Array1[qn.f32], n: qn.Array2[qn.i32]) -> None:
+    i: int = qn.global_id()
+    old: float = qn.atomic.add(x, i, 1.0)
+    bits: int = qn.atomic.or_(n, (0, i), 3)
+    seen: int = qn.atomic.cas(n, (0, i), 0, 1)
+    total: float = qn.block.sum(old)
+    all_of_it: bool = qn.block.all(total > 0)
+    beside: float = qn.subgroup.shuffle_xor(old, 1)
+    lanes: int = qn.subgroup.ballot(i > 2) + qn.subgroup.size() + bits + seen
+    a, b, c, d = qn.random.philox(7, lanes)
+    x[i] = a / b + c - d + beside + all_of_it
+    qn.atomic.ad(x, i, 1.0)
+    qn.atomic.or_(x, i, 1)
+    qn.atomic.add(x, i, "text")
+    qn.atomic.cas(n, 0, 1)
+    qn.block.sum()
+    qn.subgroup.lane(3)
+    wrong: str = qn.subgroup.sum(old)
+    a, b = qn.random.philox(7, 0)
+"""
+
+
+def test_operations_of_threads_together_have_types(tmp_path: Path) -> None:
+    assert errors_in(TOGETHER, tmp_path) == list(range(16, 24))
+
+
+def test_types_name_every_operation_that_there_is() -> None:
+    for name in ("atomic", "block", "subgroup", "random"):
+        stated, there = getattr(static, name), getattr(intrinsics, name)
+        assert {each for each in dir(stated) if not each.startswith("__")} == set(vars(there)) - {"name", "__doc__"}, (
+            name
+        )
+
 
 def test_device_functions_keep_their_types_and_arrays_their_number_of_axes(tmp_path: Path) -> None:
+    assert errors_in(PROGRAM, tmp_path) == [12, 13, 17]
+
+
+def errors_in(program: str, folder: Path) -> list[int]:
+    """The lines that mypy finds wrong."""
     pytest.importorskip("mypy", reason="checking types needs mypy")
-    (tmp_path / "program.py").write_text(PROGRAM)
+    (folder / "program.py").write_text(program)
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "program.py"]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
-    assert [line.split(": ", 1)[0] for line in said.splitlines() if ": error:" in line] == [
-        "program.py:12",
-        "program.py:13",
-        "program.py:17",
-    ], said
+    said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+    return [int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line]
