@@ -22,6 +22,7 @@ __all__ = [
     "compile_limit_s",
     "cpu_coarsening",
     "cpu_emitter",
+    "cpu_streaming",
     "device",
     "environment_path",
     "interpret",
@@ -135,6 +136,11 @@ def cpu_emitter() -> CpuEmitter:
 def cpu_coarsening() -> bool:
     """Whether `QUERNEL_CPU_COARSENING` (default on) lets the CPU backend run several vectors of threads together."""
     return _text("QUERNEL_CPU_COARSENING") is None or _flag("QUERNEL_CPU_COARSENING")
+
+
+def cpu_streaming() -> bool:
+    """Whether `QUERNEL_CPU_STREAMING` (default on) lets stores of the CPU backend go past the caches."""
+    return _text("QUERNEL_CPU_STREAMING") is None or _flag("QUERNEL_CPU_STREAMING")
 
 
 def records_level() -> RecordsLevel:

@@ -301,10 +301,10 @@ def test_prepared_launches_follow_the_geometry() -> None:
 
 def test_geometry_is_nine_numbers_in_array_order() -> None:
     over = extent_geometry((range(3, 8), 9), (8, 32))
-    assert np.frombuffer(pack_geometry(over), np.int64).tolist() == [1, 1, 0, 5, 9, 0, 3, 0, 0]
+    assert np.frombuffer(pack_geometry(over), np.int64).tolist() == [1, 1, 0, 5, 9, 0, 3, 0, 0, 0]
     grid = grid_geometry((2, 3, 4), (1, 2, 8))
     assert grid.form is LaunchForm.GRID
-    assert np.frombuffer(pack_geometry(grid), np.int64).tolist() == [2, 3, 4, 2, 6, 32, 0, 0, 0]
+    assert np.frombuffer(pack_geometry(grid), np.int64).tolist() == [2, 3, 4, 2, 6, 32, 0, 0, 0, 0]
 
 
 def test_memory_is_aligned_copied_filled_and_viewed() -> None:

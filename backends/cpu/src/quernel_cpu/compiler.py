@@ -19,12 +19,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import attrs
+
 from quernel.capabilities import TargetInfo
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.compiler.halves import ArtifactCompiler, Signature
 from quernel.errors import CompilationError, ValidationError
 from quernel.identity import build_id_hash
 from quernel_cpu import _toolchain
+from quernel_cpu.caches import streaming_feature
 from quernel_cpu.scratch import scratch_feature
 from quernel_cpu.types import CpuArtifact, CpuLowered, CpuVariant
 from quernel_cpu.vectormath import VECTOR_LIBRARY_FEATURE
@@ -144,6 +147,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         from quernel_cpu.emission.cells import scratch_of
         from quernel_cpu.emission.forms import spmd_form
         from quernel_cpu.emission.recompute import recomputed
+        from quernel_cpu.emission.streaming import bytes_per_thread, streamed_array
         from quernel_cpu.lowering import lower_module
         from quernel_cpu.validation import is_cooperative, validate, validate_scratch, validate_without_lanes
 
@@ -162,7 +166,19 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
             scratch = scratch_of(segmented)
             validate_scratch(module.kernel, scratch, self.target_info)
         header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites, scratch=scratch)
-        text = lower_module(module, self.target_info, variant, header.slots, segmented, is_vector_code=is_vector_code)
+        streamed = streamed_array(module, uses, self.target_info.detail("triple")) if is_vector_code else None
+        if streamed is not None:
+            feature = streaming_feature(bytes_per_thread(module, uses))
+            header = attrs.evolve(header, features=(*header.features, feature))
+        text = lower_module(
+            module,
+            self.target_info,
+            variant,
+            header.slots,
+            segmented,
+            is_vector_code=is_vector_code,
+            streamed=streamed,
+        )
         return text, header, is_vector_code
 
     def _foreign(

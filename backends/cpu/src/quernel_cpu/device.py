@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from quernel.compiler.artifacts import ArtifactHeader
 from quernel.geometry import MAX_NDIM, Geometry, LaunchForm
 from quernel.runtime.host_memory import HostMemoryOperations
 from quernel.runtime.operations import DeviceInfo, PreparedLaunch
+from quernel_cpu.caches import streams
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cpu.pool import available_threads, run_pieces
 from quernel_cpu.scratch import packed_scratch, with_scratch
@@ -21,7 +23,7 @@ from quernel_cpu.workers import native_workers
 
 __all__ = ["CpuDevice", "pack_geometry"]
 
-_GEOMETRY = struct.Struct(f"<{3 * MAX_NDIM}q")
+_GEOMETRY = struct.Struct(f"<{3 * MAX_NDIM + 1}q")
 
 _WORTH_SHARING_NS = 200_000
 """A launch that takes less on one core runs there: waking threads costs about 55 µs, and up to twice that when idle."""
@@ -55,7 +57,8 @@ class CpuDevice(HostMemoryOperations[Loaded]):
 
     def launch(self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, arguments: bytes, stream: Any) -> None:
         """Runs the kernel and returns when it is done. On the launch path."""
-        _run(loaded, pack_geometry(geometry), _num_items(geometry), _unit(geometry), arguments)
+        packed = pack_geometry(geometry, streams=_streams(loaded, geometry))
+        _run(loaded, packed, _num_items(geometry), _unit(geometry), arguments)
 
     def prepare(self, loaded: Loaded, header: ArtifactHeader) -> PreparedLaunch:
         """A function for repeated launches, which keeps the bytes of the last geometry."""
@@ -65,17 +68,22 @@ class CpuDevice(HostMemoryOperations[Loaded]):
             nonlocal kept
             last, packed, num_items, unit = kept
             if geometry is not last:
-                packed, num_items, unit = pack_geometry(geometry), _num_items(geometry), _unit(geometry)
+                packed = pack_geometry(geometry, streams=_streams(loaded, geometry))
+                num_items, unit = _num_items(geometry), _unit(geometry)
                 kept = (geometry, packed, num_items, unit)
             _run(loaded, packed, num_items, unit, arguments)
 
         return prepared
 
 
-def pack_geometry(geometry: Geometry) -> bytes:
-    """The geometry as entry points read it."""
+def pack_geometry(geometry: Geometry, *, streams: bool = False) -> bytes:
+    """The geometry as entry points read it; `streams`: stores go past the caches."""
     unused = (0,) * (MAX_NDIM - geometry.ndim)
-    return _GEOMETRY.pack(*geometry.grid, *unused, *geometry.extent, *unused, *geometry.start, *unused)
+    return _GEOMETRY.pack(*geometry.grid, *unused, *geometry.extent, *unused, *geometry.start, *unused, streams)
+
+
+def _streams(loaded: Loaded, geometry: Geometry) -> bool:
+    return bool(loaded.streaming_bytes) and streams(loaded.streaming_bytes * math.prod(geometry.extent))
 
 
 def _num_items(geometry: Geometry) -> int:

@@ -1,11 +1,11 @@
 """IR to LLVM IR text: the entry point, and the slots that it reads.
 
 Every kernel has one calling convention: `void quernel_entry(ptr cells, ptr geometry, i64 first, i64 end)`.
-`cells` holds 8 bytes for each slot of the header, the value in the low ones. `geometry` holds nine i64: blocks, then
-points or threads, then first `global_id`, each along up to three axes in array order; where the kernel needs scratch
-memory, its address follows, which is the calling thread's alone. The entry point runs the points `first` to `end` of an
-`over` launch, counted in array order, or those blocks of a grid; once a check has failed in any thread, it returns at
-the next block or run of points.
+`cells` holds 8 bytes for each slot of the header, the value in the low ones. `geometry` holds ten i64: blocks, then
+points or threads, then first `global_id`, each along up to three axes in array order, then whether stores go past the
+caches; where the kernel needs scratch memory, its address follows, which is the calling thread's alone. The entry point
+runs the points `first` to `end` of an `over` launch, counted in array order, or those blocks of a grid; once a check
+has failed in any thread, it returns at the next block or run of points.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from quernel_cpu.emission.regions import RegionEmitter
 from quernel_cpu.emission.reports import violation_seen
 from quernel_cpu.emission.segments import Launch, LoopSegments, Segment, SegmentEmitter
 from quernel_cpu.emission.spmd import SpmdSegments
+from quernel_cpu.emission.streaming import Streaming, finish_streaming
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.targets import enabled_features
 from quernel_cpu.types import CpuVariant
@@ -63,16 +64,25 @@ def lower_module(
     segmented: SegmentedKernel | None = None,
     *,
     is_vector_code: bool = False,
+    streamed: str | None = None,
 ) -> str:
     """The LLVM IR of a validated module, whose entry point receives `slots`; `segmented` if its threads meet.
 
-    `is_vector_code`: threads are lanes of vectors, and the module in `spmd_form`.
+    `is_vector_code`: threads are lanes of vectors, and the module in `spmd_form`. `streamed`: the array whose stores go
+    past the caches in launches that ask for it.
     """
     module = module if segmented is None else segmented.module
     fast_math = module.kernel.options.fast_math
     functions = device_functions(module)
     unit, mark = _lower_kernel(
-        module.kernel, functions, target, variant, slots, segmented, is_vector_code=is_vector_code
+        module.kernel,
+        functions,
+        target,
+        variant,
+        slots,
+        segmented,
+        is_vector_code=is_vector_code,
+        streamed=streamed,
     )
     # A function that may be handed memory of a thread or a block cannot say that threads never meet there.
     function_mark = "" if passes_own_arrays(module) else mark
@@ -99,6 +109,7 @@ def _lower_kernel(
     segmented: SegmentedKernel | None = None,
     *,
     is_vector_code: bool = False,
+    streamed: str | None = None,
 ) -> tuple[Unit, str]:
     """A unit with the entry point, and the mark of accesses that have no dependences between threads."""
     features = enabled_features(target)
@@ -108,6 +119,10 @@ def _lower_kernel(
     mark = f", !llvm.access.group {group}"
     marks = _array_marks(unit, kernel, functions, mark)
     scalars, arrays = _load_parameters(unit, code, kernel.params, slots, variant, marks)
+    streaming = None
+    if streamed is not None:
+        streaming = _load_streaming(unit, code)
+        arrays[streamed] = evolve(arrays[streamed], streaming=streaming)
     segment = Segment(
         kernel=kernel,
         body=kernel.body,
@@ -149,6 +164,8 @@ def _lower_kernel(
         code.place(far)
     items(segment)
     code.place(done)
+    if streaming is not None:
+        finish_streaming(unit, code, streaming)
     code.end("ret void")
     unit.add_function(code.function(_SIGNATURE + attributes))
     return unit, mark
@@ -267,8 +284,14 @@ def _load_launch(code: Code, ndim: int) -> Launch:
 
 def _load_scratch(code: Code) -> str:
     """The address of the calling thread's scratch memory."""
-    address = code.value(f"getelementptr inbounds i64, ptr %geometry, i64 {3 * MAX_NDIM}")
+    address = code.value(f"getelementptr inbounds i64, ptr %geometry, i64 {3 * MAX_NDIM + 1}")
     return code.value(f"load ptr, ptr {address}, align 8")
+
+
+def _load_streaming(unit: Unit, code: Code) -> Streaming:
+    address = code.value(f"getelementptr inbounds i64, ptr %geometry, i64 {3 * MAX_NDIM}")
+    streams = code.value(f"load i64, ptr {address}, align 8")
+    return Streaming(code.value(f"icmp ne i64 {streams}, 0"), f", !nontemporal {unit.metadata('i32 1')}")
 
 
 def _load_diagnostics(code: Code, slots: tuple[Slot, ...]) -> str:

@@ -9,6 +9,7 @@ from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.halves import LaunchFacts
 from quernel.compiler.persistent import PersistentTarget
 from quernel_cpu import _toolchain
+from quernel_cpu.caches import streaming_bytes
 from quernel_cpu.code_image import MappedCode, is_image, map_image
 from quernel_cpu.host import keep_host
 from quernel_cpu.scratch import scratch_bytes
@@ -50,7 +51,8 @@ class CpuTarget(PersistentTarget[CpuVariant, CpuArtifact, Loaded]):
         else:
             code = _toolchain.load_object(artifact.payload, header.entry, library)
             address = code.address
-        return Loaded(_ENTRY_TYPE(address), code, address, scratch_bytes(header.features))
+        features = header.features
+        return Loaded(_ENTRY_TYPE(address), code, address, scratch_bytes(features), streaming_bytes(features))
 
     def store(
         self,

@@ -58,6 +58,7 @@ class Loaded:
         keep_alive: what holds the code in memory.
         address: of the entry point.
         scratch_bytes: memory that each thread which runs it needs; its address follows the geometry.
+        streaming_bytes: what a thread of the kernel touches, if its stores may go past the caches, else 0.
         ns_per_item: measured time of one point or block on one core, or 0 before the first launch.
     """
 
@@ -65,4 +66,5 @@ class Loaded:
     keep_alive: Any
     address: int = 0
     scratch_bytes: int = 0
+    streaming_bytes: int = 0
     ns_per_item: float = 0.0

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 
 from quernel.dtypes import ValueType
 from quernel_cpu.emission.leaves import element_type
 from quernel_cpu.emission.text import Code
+
+if TYPE_CHECKING:
+    from quernel_cpu.emission.streaming import Streaming
 
 __all__ = ["ArrayOperands", "element_address"]
 
@@ -21,6 +26,7 @@ class ArrayOperands:
         shape: the lengths, by axis; only those that the function asks for.
         strides: the strides in elements, by axis; only those that an address needs.
         metadata: what its loads and stores carry.
+        streaming: how its stores go past the caches, where they may.
     """
 
     element: ValueType
@@ -28,6 +34,7 @@ class ArrayOperands:
     shape: dict[int, str]
     strides: dict[int, str]
     metadata: str = ""
+    streaming: Streaming | None = None
 
 
 def element_address(code: Code, array: ArrayOperands, indices: tuple[str, ...]) -> str:

@@ -506,7 +506,10 @@ class LaneBody:
     def _store(self, stmt: Store) -> None:
         # Python evaluates the value before the target's indices; none has side effects, so neither order shows.
         element, pointer, offset = self._place(stmt.place.root, tuple(self.value(i) for i in stmt.place.indices))
-        self._memory.store(element, pointer, offset, self.value(stmt.value), self._mask)
+        streaming = (
+            self._scope.arrays[stmt.place.root.name].streaming if stmt.place.root.kind is RootKind.PARAM else None
+        )
+        self._memory.store(element, pointer, offset, self.value(stmt.value), self._mask, streaming)
 
     def _atomic(self, stmt: Atomic) -> None:
         """One lane after the other, from the first that is on."""

@@ -18,6 +18,7 @@ from quernel.dtypes import DType, i64
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, index_sum, uniform
 from quernel_cpu.emission.shapes import Lanes, Layout
+from quernel_cpu.emission.streaming import LINE_BYTES, SHORTEST_BYTES, Streaming
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import constant_of, memory_type, register_type, splat, type_suffix, wide
 
@@ -141,10 +142,7 @@ class LaneMemory:
         return Value(Layout(Lanes.VECTOR, 0, offset.rows), tuple(parts))
 
     def _any_row(self, mask: Value) -> str:
-        together = mask.parts[0]
-        for part in mask.parts[1:]:
-            together = self._code.value(f"or <{self.width} x i1> {together}, {part}")
-        return together
+        return self._folded("or", f"<{self.width} x i1>", list(mask.parts))
 
     def _load_one(self, dtype: DType, pointer: str, offset: Offset, mask: Value | None, row: int) -> str:
         address = self._address(dtype, pointer, offset.base.part(row))
@@ -235,16 +233,67 @@ class LaneMemory:
 
     # --- stores -------------------------------------------------------------------------------------------------------
 
-    def store(self, dtype: DType, pointer: str, offset: Offset, value: Value, mask: Value | None) -> None:
+    def store(
+        self,
+        dtype: DType,
+        pointer: str,
+        offset: Offset,
+        value: Value,
+        mask: Value | None,
+        streaming: Streaming | None = None,
+    ) -> None:
         """Writes the value of each thread that is on; where several mean one element, the last one's."""
         if offset.is_uniform:
             self._store_one(dtype, pointer, offset, value, mask)
             return
         vectors = self._lanes.vectors(value, dtype)
         rows = offset.rows or vectors.layout.rows or (mask is not None and mask.layout.rows)
-        for row in self._lanes.rows_of(Layout(rows=rows)):
-            stored = self._lanes.vector.to_memory(dtype, vectors.part(row))
-            self._store_row(dtype, pointer, offset, stored, None if mask is None else mask.part(row), row)
+        numbers = self._lanes.rows_of(Layout(rows=rows))
+        stored = [self._lanes.vector.to_memory(dtype, vectors.part(row)) for row in numbers]
+        done = ""
+        if streaming is not None and offset.vector is None and offset.stride == 1:
+            addresses = [self._address(dtype, pointer, offset.base.part(row)) for row in numbers]
+            done = self._stream(dtype, addresses, stored, mask, streaming)
+        for row in numbers:
+            self._store_row(dtype, pointer, offset, stored[row], None if mask is None else mask.part(row), row)
+        if done:
+            self._code.place(done)
+
+    def _stream(
+        self, dtype: DType, addresses: list[str], stored: list[str], mask: Value | None, streaming: Streaming
+    ) -> str:
+        """Past the caches, if the launch wants that, every lane is on and all is aligned; else what is written next.
+
+        Gives the label that follows both; nothing where vectors are too short.
+        """
+        code, vector = self._code, wide(memory_type(dtype), self.width)
+        alignment = min(self.width * dtype.itemsize, LINE_BYTES)
+        if alignment < SHORTEST_BYTES:
+            return ""
+        asked, past, ordinary, done = (code.label(hint) for hint in ("stream", "past", "ordinary", "stored"))
+        code.branch_if(streaming.condition, asked, ordinary)
+        code.place(asked)
+        numbers = [code.value(f"ptrtoint ptr {address} to i64") for address in addresses]
+        together = self._folded("or", "i64", numbers)
+        low = code.value(f"and i64 {together}, {alignment - 1}")
+        is_whole = code.value(f"icmp eq i64 {low}, 0")
+        if mask is not None:
+            bits = self._lanes.bits(self._folded("and", f"<{self.width} x i1>", list(mask.parts)))
+            is_on = code.value(f"icmp eq i{self.width} {bits}, -1")
+            is_whole = code.value(f"and i1 {is_whole}, {is_on}")
+        code.branch_if(is_whole, past, ordinary)
+        code.place(past)
+        for address, value in zip(addresses, stored, strict=True):
+            code.do(f"store {vector} {value}, ptr {address}, align {alignment}{streaming.mark}")
+        code.branch(done)
+        code.place(ordinary)
+        return done
+
+    def _folded(self, operator: str, llvm: str, parts: list[str]) -> str:
+        together = parts[0]
+        for part in parts[1:]:
+            together = self._code.value(f"{operator} {llvm} {together}, {part}")
+        return together
 
     def _store_row(self, dtype: DType, pointer: str, offset: Offset, stored: str, on: str | None, row: int) -> None:
         element, width, alignment = memory_type(dtype), self.width, dtype.alignment

@@ -172,6 +172,8 @@ def _operands(segment: Segment, block_id: Operands) -> Iterator[tuple[str, str]]
     for array in segment.arrays.values():
         yield "ptr", array.pointer
         yield from (("i64", operand) for operand in (*array.shape.values(), *array.strides.values()))
+        if array.streaming is not None:
+            yield "i1", array.streaming.condition
     launch, cells = segment.launch, segment.cells
     yield from (("i64", operand) for operand in (*launch.grid, *launch.extent, *launch.start, *block_id))
     yield from (("ptr", slot) for slots in (*cells.uniform.values(), *cells.carried.values()) for slot in slots)

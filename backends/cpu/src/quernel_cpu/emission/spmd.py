@@ -25,6 +25,7 @@ from quernel_cpu.emission.lane_values import LaneArithmetic, Value, index_sum, u
 from quernel_cpu.emission.loops import count_up
 from quernel_cpu.emission.segments import Segment, block_indices, thread_number
 from quernel_cpu.emission.shapes import UNIFORM, VECTOR, Axes, Lanes, Layout, analyse_shapes
+from quernel_cpu.emission.streaming import LINE_BYTES
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import is_narrow, memory_type, register_type, scalar, wide
 
@@ -125,7 +126,29 @@ class SpmdSegments:
                 indices[IndexKind.GLOBAL_DIM, axis] = uniform(launch.extent[axis])
             self._run(segment, axes, lanes, indices, mask, {}, uniform("0"))
 
-        self._steps(lanes, first, end, step)
+        self._steps(lanes, first, end, step, self._to_alignment(segment, (*outer, first)))
+
+    def _to_alignment(self, segment: Segment, point: tuple[str, ...]) -> str:
+        """How many lanes from a point on it is to where the streamed array, if its index is the point, is aligned.
+
+        None where the launch does not stream; an empty text where none ever does.
+        """
+        code, launch = self._code, segment.launch
+        for array in segment.arrays.values():
+            item_bytes, is_whole = array.element.itemsize, len(array.strides) == len(point)
+            alignment = min(self._step.width * item_bytes, LINE_BYTES)
+            if array.streaming is None or not is_whole or not isinstance(array.element, DType):
+                continue
+            offset = "0"
+            for axis, number in enumerate(point):
+                index = code.value(f"add i64 {launch.start[axis]}, {number}")
+                offset = code.value(f"add i64 {offset}, {code.value(f'mul i64 {index}, {array.strides[axis]}')}")
+            start = code.value(f"ptrtoint ptr {array.pointer} to i64")
+            address = code.value(f"add i64 {start}, {code.value(f'mul i64 {offset}, {item_bytes}')}")
+            left = code.value(f"and i64 {code.value(f'sub i64 0, {address}')}, {alignment - 1}")
+            lanes = code.value(f"udiv i64 {left}, {item_bytes}")
+            return code.value(f"select i1 {array.streaming.condition}, i64 {lanes}, i64 0")
+        return ""
 
     # --- blocks -------------------------------------------------------------------------------------------------------
 
@@ -230,9 +253,14 @@ class SpmdSegments:
     def _rows(self, base: str, rows: int, distance: int) -> tuple[str, ...]:
         return tuple(self._code.value(f"add i64 {base}, {row * distance}") for row in range(rows))
 
-    def _steps(self, lanes: LaneArithmetic, first: str, end: str, step: Callable[[str, Value | None], None]) -> None:
-        """Steps along the lanes from `first` up to `end`."""
+    def _steps(
+        self, lanes: LaneArithmetic, first: str, end: str, step: Callable[[str, Value | None], None], lead: str = ""
+    ) -> None:
+        """Steps along the lanes from `first` up to `end`; one of `lead` lanes at first, unless that is 0."""
         code, width = self._code, self._step.width
+        if lead:
+            self._steps_after(lanes, first, end, step, lead)
+            return
         if end.isdigit() and first == "0":
             if int(end) == width:
                 step("0", None)
@@ -254,6 +282,51 @@ class SpmdSegments:
         code.branch_if(code.value(f"icmp slt i64 {last}, {end}"), tail, done)
         code.place(tail)
         step(last, self._beyond(lanes, last, end))
+        code.place(done)
+
+    def _steps_after(
+        self, lanes: LaneArithmetic, first: str, end: str, step: Callable[[str, Value | None], None], lead: str
+    ) -> None:
+        code, width = self._code, self._step.width
+        smaller = self._unit.declare("i64", "llvm.smin.i64", "i64", "i64")
+        follows = code.value(f"add i64 {first}, {lead}")
+        leads = code.value(f"icmp ne i64 {lead}, 0")
+        column_slot, until_slot = code.allocate("i64"), code.allocate("i64")
+        code.do(f"store i64 {first}, ptr {column_slot}")
+        if self._masks_always:
+            whole = code.value(f"add i64 {first}, {width}")
+            code.do(f"store i64 {code.value(f'select i1 {leads}, i64 {follows}, i64 {whole}')}, ptr {until_slot}")
+            head, inside, done = code.label("each"), code.label("each.body"), code.label("each.end")
+            code.place(head)
+            column = code.value(f"load i64, ptr {column_slot}")
+            code.branch_if(code.value(f"icmp slt i64 {column}, {end}"), inside, done)
+            code.place(inside)
+            until = code.value(f"load i64, ptr {until_slot}")
+            step(column, self._beyond(lanes, column, code.value(f"call i64 {smaller}(i64 {until}, i64 {end})")))
+            code.do(f"store i64 {until}, ptr {column_slot}")
+            code.do(f"store i64 {code.value(f'add i64 {until}, {width}')}, ptr {until_slot}")
+            code.branch(head)
+            code.place(done)
+            return
+        # The masked step serves twice: for the lead, and for what is left behind the whole steps.
+        edge, whole_steps, done = code.label("edge"), code.label("whole"), code.label("edge.end")
+        code.do(f"store i64 {code.value(f'call i64 {smaller}(i64 {follows}, i64 {end})')}, ptr {until_slot}")
+        code.branch_if(leads, edge, whole_steps)
+        code.place(edge)
+        column = code.value(f"load i64, ptr {column_slot}")
+        until = code.value(f"load i64, ptr {until_slot}")
+        step(column, self._beyond(lanes, column, until))
+        code.do(f"store i64 {until}, ptr {column_slot}")
+        code.branch_if(code.value(f"icmp slt i64 {until}, {end}"), whole_steps, done)
+        code.place(whole_steps)
+        start = code.value(f"load i64, ptr {column_slot}")
+        length = code.value(f"sub i64 {end}, {start}")
+        rest = code.value(f"urem i64 {length}, {width}")
+        last = code.value(f"sub i64 {end}, {rest}")
+        count_up(code, start, last, lambda column: step(column, None), step=width)
+        code.do(f"store i64 {last}, ptr {column_slot}")
+        code.do(f"store i64 {end}, ptr {until_slot}")
+        code.branch_if(code.value(f"icmp slt i64 {last}, {end}"), edge, done)
         code.place(done)
 
     def _beyond(self, lanes: LaneArithmetic, column: str, end: str) -> Value:
