@@ -2,7 +2,7 @@
 
     python tests/benchmarks/streaming.py [--rounds N] [--threads N]
 
-Prints GB/s of both (12 bytes an element) and the median, least and greatest of the pairwise ratios ordinary / streaming.
+Prints GB/s of both, and the median, least and greatest of the pairwise ratios ordinary / streaming.
 """
 
 from __future__ import annotations

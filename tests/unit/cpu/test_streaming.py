@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import cache
 from typing import Any
@@ -62,7 +63,7 @@ def at_offset(shape: Any, dtype: Any, offset: int) -> np.ndarray[Any, Any]:
 
 def run(built: Built, geometry: Geometry, parts: list[int], *arguments: Any) -> None:
     packed, cells = pack_geometry(geometry, streams=True), built.pack(geometry, *arguments)
-    for first, end in zip(parts[:-1], parts[1:], strict=True):
+    for first, end in itertools.pairwise(parts):
         built.loaded.entry(cells, packed, first, end)
 
 
