@@ -99,7 +99,7 @@ def test_a_function_of_the_vector_library_is_called_on_vectors() -> None:
         pytest.skip("needs the vector mathematics of glibc (libmvec)")
     body = (store("y", Math(function=MathFunction.SIN, operands=(load("x", f32),), type=f32)),)
     low = lowered(kernel((array_parameter("x", f32), array_parameter("y", f32)), body), CONTIGUOUS)
-    assert low.header.features == ("libmvec",)
+    assert "libmvec" in low.header.features
     assert "_ZGV" in compiler().assembly(low)
 
 

@@ -147,7 +147,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         from quernel_cpu.emission.cells import scratch_of
         from quernel_cpu.emission.forms import spmd_form
         from quernel_cpu.emission.recompute import recomputed
-        from quernel_cpu.emission.streaming import bytes_per_thread, streamed_array
+        from quernel_cpu.emission.streaming import bytes_per_thread, has_streaming_stores, streamed_array
         from quernel_cpu.lowering import lower_module
         from quernel_cpu.validation import is_cooperative, validate, validate_scratch, validate_without_lanes
 
@@ -167,9 +167,6 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
             validate_scratch(module.kernel, scratch, self.target_info)
         header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites, scratch=scratch)
         streamed = streamed_array(module, uses, self.target_info.detail("triple")) if is_vector_code else None
-        if streamed is not None:
-            feature = streaming_feature(bytes_per_thread(module, uses))
-            header = attrs.evolve(header, features=(*header.features, feature))
         text = lower_module(
             module,
             self.target_info,
@@ -179,6 +176,9 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
             is_vector_code=is_vector_code,
             streamed=streamed,
         )
+        if streamed is not None and has_streaming_stores(text):
+            feature = streaming_feature(bytes_per_thread(module, uses))
+            header = attrs.evolve(header, features=(*header.features, feature))
         return text, header, is_vector_code
 
     def _foreign(

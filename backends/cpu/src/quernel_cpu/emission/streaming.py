@@ -16,7 +16,15 @@ from quernel_cpu.emission.functions import device_functions
 from quernel_cpu.emission.independence import array_stored_last
 from quernel_cpu.emission.text import Code, Unit
 
-__all__ = ["LINE_BYTES", "SHORTEST_BYTES", "Streaming", "bytes_per_thread", "finish_streaming", "streamed_array"]
+__all__ = [
+    "LINE_BYTES",
+    "SHORTEST_BYTES",
+    "Streaming",
+    "bytes_per_thread",
+    "finish_streaming",
+    "has_streaming_stores",
+    "streamed_array",
+]
 
 LINE_BYTES = 64
 """A streaming store that fills whole lines waits for nothing; so none is used that is not aligned as far as it can."""
@@ -68,3 +76,8 @@ def finish_streaming(unit: Unit, code: Code, streaming: Streaming) -> None:
     code.place(fence)
     code.do(f"call void {unit.declare('void', 'llvm.x86.sse.sfence')}()")
     code.place(done)
+
+
+def has_streaming_stores(text: str) -> bool:
+    """Whether any store of the LLVM IR goes past the caches: none does whose elements do not lie side by side."""
+    return "!nontemporal" in text
