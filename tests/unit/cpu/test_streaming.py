@@ -226,6 +226,7 @@ def test_a_launch_counts_what_its_threads_touch(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_prepared_launch_hands_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUERNEL_NUM_THREADS", "1")
     built = Built(triad(), CONTIGUOUS)
     seen: list[bytes] = []
     entry = built.loaded.entry
