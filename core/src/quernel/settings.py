@@ -26,6 +26,7 @@ __all__ = [
     "device",
     "environment_path",
     "interpret",
+    "launch_variables",
     "lock_timeout_s",
     "no_cache",
     "num_threads",
@@ -104,6 +105,18 @@ def lock_timeout_s() -> float:
     if not 0.0 <= seconds < float("inf"):
         raise _refused(name, text, "a number of seconds, 0 or more")
     return seconds
+
+
+def launch_variables() -> tuple[Mapping[Any, Any], Mapping[str, str], Any, Any, Any] | None:
+    """Where a launch sees at once that the variables it depends on are as they were, or `None` where no place is known.
+
+    The dictionary below `os.environ`, the `os.environ` of which it is, and the keys in it of `QUERNEL_CHECKED`,
+    `QUERNEL_INTERPRET` and `QUERNEL_DEVICE`.
+    """
+    if _RAW is None:
+        return None
+    checked, interpret, device = map(_ENVIRON.encodekey, ("QUERNEL_CHECKED", "QUERNEL_INTERPRET", "QUERNEL_DEVICE"))
+    return _RAW, _ENVIRON, checked, interpret, device
 
 
 def no_cache() -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.unit.cuda import harness
-from tests.unit.cuda.fake_driver import FakeDriver, cells_at
+from tests.unit.cuda.fake_driver import OK, FakeDriver, cells_at
 
 from quernel.compiler.arguments import ArgumentPacker, ArrayArgument
 from quernel.compiler.artifacts import ArtifactId
@@ -137,22 +137,73 @@ def test_launches_pass_cells_and_blocks(device: CudaDevice, fake: FakeDriver) ->
     assert cells_at(pointers, len(header.slots)) == [0x1000, 0x2000, 1000, 0]
 
 
-def test_each_thread_has_cells_of_its_own(device: CudaDevice, fake: FakeDriver) -> None:
+def test_launches_at_once_have_cells_of_their_own_and_later_ones_use_them_again(
+    device: CudaDevice, fake: FakeDriver
+) -> None:
     run, header, _ = ready(device, doubled())
     geometry = extent_geometry(10, (64,))
     together = threading.Barrier(4)
+    seen: list[int] = []
 
-    def work() -> None:
+    def in_the_driver(function: Any, dimensions: Any, shared: int, stream: Any, pointers: int) -> Any:
         together.wait()
-        run(geometry, bytes(8 * len(header.slots)), None)
+        seen.append(cells_at(pointers, 1)[0])
         together.wait()
+        return OK
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    fake.on_launch = in_the_driver
+    cells = [struct.pack("<Q", number) + bytes(8 * (len(header.slots) - 1)) for number in range(4)]
+    threads = [threading.Thread(target=run, args=(geometry, packed, None)) for packed in cells]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({pointers for *_, pointers in fake.launched}) == 4
+    places = [pointers for *_, pointers in fake.launched]
+    assert len(set(places)) == 4
+    assert sorted(seen) == [0, 1, 2, 3]
+    fake.on_launch = lambda *arguments: OK
+    run(geometry, cells[3], None)
+    assert fake.launched[-1][3] in places
+
+
+def test_shapes_and_bound_launches_of_one_kernel_keep_their_own_grid_stream_and_cells(
+    device: CudaDevice, fake: FakeDriver
+) -> None:
+    run, header, loaded = ready(device, doubled())
+    stream = device.open_stream()
+    shapes = [
+        device.prepare_shape(run, loaded, header, extent_geometry(extent, (64,)), into)
+        for extent, into in ((1000, None), (5000, stream))
+    ]
+    cells = [struct.pack("<4Q", *range(start, start + 4)) for start in (10, 20, 30)]
+    bound = device.prepare_bound(run, loaded, header, extent_geometry(100, (64,)), cells[2], stream)
+    for _ in range(2):
+        for shaped, given in zip(shapes, cells, strict=False):
+            shaped(given)
+            assert cells_at(fake.launched[-1][3], 4) == list(struct.unpack("<4Q", given))
+        bound()
+        assert cells_at(fake.launched[-1][3], 4) == [30, 31, 32, 33]
+    assert [dimensions[0] for _, dimensions, *_ in fake.launched] == [4, 20, 1] * 2
+    streams = [arguments[8] for name, arguments in fake.calls if name == "cuLaunchKernel"]
+    assert streams == [device._default.handle, stream.handle, stream.handle] * 2
+
+
+def test_a_shape_is_refused_when_it_is_prepared(device: CudaDevice) -> None:
+    run, header, loaded = ready(device, doubled())
+    with pytest.raises(LaunchError, match="launch it in parts"):
+        device.prepare_shape(run, loaded, header, extent_geometry(1 << 41, (64,)), None)
+
+
+def test_a_shaped_launch_in_another_context_is_made_in_its_own(device: CudaDevice, fake: FakeDriver) -> None:
+    run, header, loaded = ready(device, doubled())
+    statuses = [status("CUDA_ERROR_INVALID_HANDLE"), OK, status("CUDA_ERROR_INVALID_HANDLE"), OK]
+    fake.on_launch = lambda *arguments: statuses.pop(0)
+    geometry, cells = extent_geometry(100, (64,)), bytes(8 * len(header.slots))
+    device.prepare_shape(run, loaded, header, geometry, None)(cells)
+    device.prepare_bound(run, loaded, header, geometry, cells, None)()
+    assert not statuses
+    assert fake.names().count("cuLaunchKernel") == 4
+    assert fake.current == []
 
 
 def test_rows_of_blocks_have_no_limit_of_65535(device: CudaDevice, fake: FakeDriver) -> None:

@@ -320,9 +320,10 @@ def test_ndarray_and_device_array_facts_agree(host: str) -> None:
     base = np.zeros(64, np.float32)
     shared = device.asarray(base)
     launcher = saxpy.over(4, device=host)
+    specs = saxpy._launchable.parameters.specs
     for view in (np.s_[:], np.s_[1:], np.s_[::2], np.s_[::-1]):
-        _, values, _ = launcher._look_up((1.0, base[view], base[view]), {})
-        _, others, _ = launcher._look_up((1.0, shared[view], shared[view]), {})
+        _, values, _ = launcher._find(specs, (1.0, base[view], base[view]), device)
+        _, others, _ = launcher._find(specs, (1.0, shared[view], shared[view]), device)
         assert values == others
 
 

@@ -15,7 +15,14 @@ import numpy as np
 from quernel.compiler.artifacts import ArtifactHeader
 from quernel.errors import DeviceError
 from quernel.geometry import Geometry
-from quernel.runtime.operations import DeviceInfo, DeviceOperations, Memory, PreparedLaunch
+from quernel.runtime.operations import (
+    DeviceInfo,
+    DeviceOperations,
+    Memory,
+    PreparedLaunch,
+    RepeatedLaunch,
+    ShapedLaunch,
+)
 from quernel_cuda import _driver
 from quernel_cuda._driver import Context, call
 from quernel_cuda.compiler import CudaCompiler
@@ -158,8 +165,26 @@ class CudaDevice(DeviceOperations[Loaded]):
         loaded.prepared(geometry, arguments, stream)
 
     def prepare(self, loaded: Loaded, header: ArtifactHeader) -> PreparedLaunch:
-        """A function for repeated launches, with one set of cells per thread."""
+        """A function for repeated launches."""
         return self._launches.prepare(loaded, header)
+
+    def prepare_shape(
+        self, prepared: PreparedLaunch, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, stream: Any
+    ) -> ShapedLaunch:
+        """A function for repeated launches in one shape and stream."""
+        return self._launches.shape(loaded, header, geometry, stream)
+
+    def prepare_bound(
+        self,
+        prepared: PreparedLaunch,
+        loaded: Loaded,
+        header: ArtifactHeader,
+        geometry: Geometry,
+        arguments: bytes,
+        stream: Any,
+    ) -> RepeatedLaunch:
+        """A function that repeats one launch."""
+        return self._launches.bound(loaded, header, geometry, arguments, stream)
 
     # --- streams and events -------------------------------------------------------------------------------------------
 

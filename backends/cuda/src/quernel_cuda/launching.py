@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 from collections import deque
 from typing import Any, Final
 
 from quernel.compiler.artifacts import ArtifactHeader
 from quernel.errors import LaunchError
 from quernel.geometry import Geometry, LaunchForm, cdiv
-from quernel.runtime.operations import PreparedLaunch
+from quernel.runtime.operations import PreparedLaunch, RepeatedLaunch, ShapedLaunch
 from quernel_cuda import _driver
 from quernel_cuda._driver import Context
 from quernel_cuda.compiler import DYNAMIC_SHARED, ROW
@@ -56,9 +55,9 @@ def grid_of(geometry: Geometry, header: ArtifactHeader) -> tuple[int, int, int]:
 
 
 class _Cells:
-    """The arguments of one thread's launches of a kernel: where the driver reads them, and pointers to each."""
+    """The arguments of one launch at a time: where the driver reads them, and pointers to each."""
 
-    __slots__ = ("_cells", "_pointers", "cells", "geometry", "grid", "pointers")
+    __slots__ = ("_cells", "_pointers", "cells", "pointers")
 
     def __init__(self, num_slots: int) -> None:
         self._cells = (ctypes.c_char * (_CELL * num_slots))()
@@ -66,12 +65,14 @@ class _Cells:
         self._pointers = (ctypes.c_void_p * num_slots)(*(first + _CELL * number for number in range(num_slots)))
         self.cells = memoryview(self._cells).cast("B")
         self.pointers = ctypes.addressof(self._pointers) if num_slots else 0
-        self.geometry: Geometry | None = None
-        self.grid = (0, 0, 0)
 
 
 class Launches:
     """The launches on one device.
+
+    Launches do not look which context is current: with the stream and the function of another one the driver refuses,
+    and only then is this device's made current. The driver has read the cells when a launch returns, so cells serve one
+    launch after the other, and as many are made as launches of several threads overlap.
 
     Attributes:
         recent: names of the kernels launched since the device was last waited for, as far as they are kept.
@@ -83,38 +84,87 @@ class Launches:
         self.recent: deque[str] = deque(maxlen=_KEPT)
 
     def prepare(self, loaded: Loaded, header: ArtifactHeader) -> PreparedLaunch:
-        """A function for repeated launches of one kernel.
-
-        It launches without looking which context is current: with the stream and the function of another one the
-        driver refuses, and only then is this device's made current. Each thread has its own cells.
-        """
-        launch, success = _driver.driver().cuLaunchKernel, _driver.driver().CUresult.CUDA_SUCCESS
-        function, default, kept = loaded.function, self._default, threading.local()
-        note, name, num_slots = self.recent.append, loaded.name, len(header.slots)
-        x, y, z = (*reversed(header.block), 1, 1)[:3]
-        shared = header.shared_bytes if DYNAMIC_SHARED in header.features else 0
+        """A function for repeated launches of one kernel in any shape; it keeps the last one."""
+        kept: tuple[Geometry, Any, ShapedLaunch] | None = None
 
         def prepared(geometry: Geometry, arguments: bytes, stream: Any) -> None:
-            try:
-                mine: _Cells = kept.cells
-            except AttributeError:
-                mine = kept.cells = _Cells(num_slots)
-            if geometry is not mine.geometry:
-                mine.grid = grid_of(geometry, header)
-                mine.geometry = geometry
-            mine.cells[:] = arguments
-            into = default if stream is None else stream.handle
-            grid_x, grid_y, grid_z = mine.grid
-            status = launch(function, grid_x, grid_y, grid_z, x, y, z, shared, into, mine.pointers, 0)[0]
-            if status is not success and int(status):
-                if _driver.status_name(status) in _ELSEWHERE:
-                    with self._context:
-                        status = launch(function, grid_x, grid_y, grid_z, x, y, z, shared, into, mine.pointers, 0)[0]
-                if int(status):
-                    raise self.failure("cuLaunchKernel", status, f"launching {name} on {grid_x, grid_y, grid_z}")
-            note(name)
+            nonlocal kept
+            last = kept
+            if last is None or last[0] is not geometry or last[1] is not stream:
+                kept = last = geometry, stream, self.shape(loaded, header, geometry, stream)
+            last[2](arguments)
 
         return prepared
+
+    def shape(self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, stream: Any) -> ShapedLaunch:
+        """A function for repeated launches of one kernel in one shape and stream.
+
+        Raises:
+            LaunchError: the device does not take that shape.
+        """
+        launch, success = _driver.driver().cuLaunchKernel, _driver.driver().CUresult.CUDA_SUCCESS
+        num_slots = len(header.slots)
+        take, give = loaded.spare_cells.pop, loaded.spare_cells.append
+        function, (x, y, z), (width, depth, height), shared, into = self._shape(loaded, header, geometry, stream)
+        note, name, settle = self.recent.append, loaded.name, self._settle
+
+        def shaped(arguments: bytes) -> None:
+            try:
+                mine: _Cells = take()
+            except IndexError:
+                mine = _Cells(num_slots)
+            mine.cells[:] = arguments
+            status = launch(function, x, y, z, width, depth, height, shared, into, mine.pointers, 0)[0]
+            if status is not success and int(status):
+                again = (function, x, y, z, width, depth, height, shared, into, mine.pointers, 0)
+                settle(status, name, again)
+            give(mine)
+            note(name)
+
+        return shaped
+
+    def bound(
+        self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, arguments: bytes, stream: Any
+    ) -> RepeatedLaunch:
+        """A function that repeats one launch. Its cells are its own and never change, so threads share them.
+
+        Raises:
+            LaunchError: the device does not take that shape.
+        """
+        launch, success = _driver.driver().cuLaunchKernel, _driver.driver().CUresult.CUDA_SUCCESS
+        function, (x, y, z), (width, depth, height), shared, into = self._shape(loaded, header, geometry, stream)
+        note, name, settle = self.recent.append, loaded.name, self._settle
+        mine = _Cells(len(header.slots))
+        mine.cells[:] = arguments
+        pointers = mine.pointers
+
+        def bound() -> None:
+            status = launch(function, x, y, z, width, depth, height, shared, into, pointers, 0)[0]
+            if status is not success and int(status):
+                settle(status, name, (function, x, y, z, width, depth, height, shared, into, mine.pointers, 0))
+            note(name)
+
+        return bound
+
+    def _shape(
+        self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, stream: Any
+    ) -> tuple[Any, tuple[int, int, int], tuple[int, int, int], int, Any]:
+        x, y, z = (*reversed(header.block), 1, 1)[:3]
+        shared = header.shared_bytes if DYNAMIC_SHARED in header.features else 0
+        into = self._default if stream is None else stream.handle
+        return loaded.function, grid_of(geometry, header), (x, y, z), shared, into
+
+    def _settle(self, status: Any, name: str, launch: tuple[Any, ...]) -> None:
+        """What follows a launch that the driver refused: it is made again in this device's context.
+
+        Raises:
+            QuernelError: that was not the reason, or it is refused again.
+        """
+        if _driver.status_name(status) in _ELSEWHERE:
+            with self._context:
+                status = _driver.driver().cuLaunchKernel(*launch)[0]
+        if int(status):
+            raise self.failure("cuLaunchKernel", status, f"launching {name} on {launch[1:4]}")
 
     def failure(self, name: str, status: Any, doing: str) -> Exception:
         """The error of a status, with the launch that probably caused one that shows late."""

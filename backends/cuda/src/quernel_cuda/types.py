@@ -41,9 +41,11 @@ class Loaded:
         function: what is launched.
         name: of the kernel, for errors.
         prepared: what `DeviceOperations.launch` keeps between launches.
+        spare_cells: memory for arguments that no launch uses now.
     """
 
     module: Any
     function: Any
     name: str
     prepared: PreparedLaunch | None = None
+    spare_cells: list[Any] = attrs.field(factory=list)

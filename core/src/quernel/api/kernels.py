@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Never, NoReturn, final
 
 from quernel.errors import KernelTypeError, LaunchError, QuernelError
@@ -23,6 +24,7 @@ __all__ = ["Kernel"]
 
 _UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "unset"})()
 _SWITCHES = ("checked", "fast_math", "debug", "contract", "interpret")
+_MAX_KEPT = 256
 
 
 @final
@@ -39,6 +41,8 @@ class Kernel:
     def __init__(self, launchable: Launchable, function: Callable[..., Any] | None = None) -> None:
         self._launchable = launchable
         self._settings: dict[str, Any] = {}
+        self._on_grids: dict[Any, tuple[Any, Launcher]] = {}
+        self._over: dict[Any, tuple[Any, Launcher]] = {}
         self.__name__ = self.__qualname__ = launchable.origin.name
         if function is not None:
             functools.update_wrapper(self, function)
@@ -70,8 +74,20 @@ class Kernel:
         """
         if more or unknown:
             _refuse_over(self.__name__, (extent, *more), unknown)
-        launcher: Launcher = _launching().over(self._launchable, extent, block, device, stream)
-        return launcher
+        if stream is None:
+            key = extent if block is None and device is None else (extent, block, device, ...)
+            try:
+                known, launcher = self._over[key]
+                if extent.__class__ is int or _is_same(known, key):
+                    named = launcher._device
+                    if named is None or not named.is_closed:
+                        return launcher
+            except (KeyError, TypeError):  # not seen before, or not hashable
+                pass
+        made: Launcher = _launching().over(self._launchable, extent, block, device, stream)
+        if stream is None:
+            _keep(self._over, key, made)
+        return made
 
     def __getitem__(self, key: Any) -> Launcher:
         """A launcher of an explicit grid: `kernel[grid]`, `kernel[grid, block]`, `kernel[grid, block, stream]`.
@@ -81,8 +97,18 @@ class Kernel:
         Raises:
             LaunchError: there is no such grid or block.
         """
-        launcher: Launcher = _launching().on_grid(self._launchable, key)
-        return launcher
+        try:
+            known, launcher = self._on_grids[key]
+            if known is key or _is_same(known, key):
+                device = launcher._device
+                if device is None or not device.is_closed:
+                    return launcher
+        except (KeyError, TypeError):  # not seen before, or not hashable
+            pass
+        made: Launcher = _launching().on_grid(self._launchable, key)
+        if made.stream is None:
+            _keep(self._on_grids, key, made)
+        return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Refuses: a kernel needs the shape of its launch.
@@ -252,6 +278,26 @@ def _check_names_a_device(given: object) -> None:
             f"the setting 'device' got {given!r}, which names no device",
             fix='use a string such as "cpu" or "cuda:1", one of qn.devices(), or a device',
         )
+
+
+def _is_same(known: Any, key: Any) -> bool:
+    """Whether equal keys also mean the same launch: 8 and 8.0 are equal, and only one of them is an extent."""
+    if key.__class__ is not tuple:
+        return known.__class__ is key.__class__
+    if len(key) == 2 and key[0].__class__ is int and key[1].__class__ is int:
+        return True
+    for one, other in zip(known, key, strict=True):
+        if one.__class__ is not other.__class__ or (one.__class__ is tuple and not _is_same(one, other)):
+            return False
+    return True
+
+
+def _keep(kept: dict[Any, tuple[Any, Launcher]], key: Any, launcher: Launcher) -> None:
+    """Keeps a launcher for the next launch of that shape, within bounds: shapes may change for ever."""
+    if len(kept) >= _MAX_KEPT:
+        kept.clear()
+    with suppress(TypeError):  # A list, say; it may change.
+        kept[key] = key, launcher
 
 
 def normalized(block: int | tuple[int, ...] | None) -> tuple[int, ...] | None:

@@ -153,6 +153,14 @@ class ArgumentPacker:
         except (struct.error, OverflowError):
             return self._pack(*map(self._converted, self._header.slots, values))
 
+    @property
+    def pack(self) -> Callable[..., bytes]:
+        """`pack(*values)`: the cells of one value per slot.
+
+        It raises `struct.error` or `OverflowError` for what does not fit, floats beyond their type among it.
+        """
+        return self._pack
+
     def scalar_cell(self, slot: Slot, value: Any) -> bytes:
         """The cell of one scalar.
 

@@ -11,7 +11,7 @@ from quernel.compiler.arguments import ArrayArgument
 from quernel.errors import LaunchError
 from quernel.runtime.argument_types import alignment_of, constant_key, element_type
 from quernel.runtime.arrays import DeviceArray
-from quernel.runtime.layouts import ALIGNED16, strided_layout
+from quernel.runtime.layouts import ALIGNED16, MANY, strided_layout
 
 if TYPE_CHECKING:
     from quernel.runtime.devices import Device
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["read_arguments"]
 
 _UNALIGNED = ~ALIGNED16
-_MANY = 1 << 31
 _STEP_OF_ONE: tuple[int, ...] = (1,)
 
 Read = tuple[list[Any], list[Any], int, int, int, bool, "Device | None"]
@@ -78,7 +77,7 @@ def read_arguments(specs: Sequence[Spec], args: Sequence[Any], facts: int) -> Re
             if is_fixed:
                 read_only |= 1 << len(values)
             shape = value.shape
-            if interface["strides"] is None and len(shape) == 1 and 0 < shape[0] < _MANY:
+            if interface["strides"] is None and len(shape) == 1 and 0 < shape[0] < MANY:
                 strides = _STEP_OF_ONE
             else:
                 known, repeats, is_whole, strides = strided_layout(shape, value.strides, value.itemsize or 1)
@@ -92,16 +91,16 @@ def read_arguments(specs: Sequence[Spec], args: Sequence[Any], facts: int) -> Re
             kinds.append(len(shape) if cls is np.ndarray else (cls, len(shape)))
             values.append(ArrayArgument(address, shape, strides))
         elif cls is DeviceArray:
-            facts_of, repeats, kind, argument = value.launch_kind or _know(value)
-            facts &= facts_of
-            if repeats:
+            known_kind = value.launch_kind
+            facts &= known_kind.facts
+            if known_kind.repeats:
                 repeating |= 1 << len(values)
             if value.device is not arrays_on:
                 if arrays_on is not None:
                     _refuse_two_devices(spec.name, arrays_on, value.device)
                 arrays_on = value.device
-            kinds.append(kind)
-            values.append(argument)
+            kinds.append(known_kind.key)
+            values.append(ArrayArgument(value.address, value.shape, value.steps))
         elif spec.is_compound or cls is np.void or "__attrs_attrs__" in cls.__dict__:
             from quernel.runtime.compounds import flattened
 
@@ -112,17 +111,6 @@ def read_arguments(specs: Sequence[Spec], args: Sequence[Any], facts: int) -> Re
             kinds.append(cls)
             values.append(value)
     return kinds, values, facts, read_only, repeating, on_host, arrays_on
-
-
-def _know(array: DeviceArray) -> tuple[int, bool, object, ArrayArgument]:
-    """What a launch wants to know of a device array, kept with it."""
-    facts, repeats, _, strides = strided_layout(array.shape, array.strides, array.dtype.itemsize)
-    if array.address & 15:
-        facts &= _UNALIGNED
-    argument = ArrayArgument(array.address, array.shape, strides)
-    known = (facts, repeats, (array.dtype, len(array.shape)), argument)
-    object.__setattr__(array, "launch_kind", known)  # the one attribute that is worked out later
-    return known
 
 
 def _refuse_two_devices(name: str, one: Device, other: Device) -> NoReturn:

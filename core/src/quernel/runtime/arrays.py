@@ -10,6 +10,7 @@ import numpy as np
 
 from quernel.dtypes import DType, StructType, bf16, dtype_of
 from quernel.errors import KernelTypeError, LaunchError
+from quernel.runtime.layouts import ArrayKind, kind_of
 
 if TYPE_CHECKING:
     from quernel.runtime.devices import Device
@@ -93,6 +94,7 @@ class DeviceArray:
         "dtype",
         "launch_kind",
         "shape",
+        "steps",
         "strides",
     )
 
@@ -103,8 +105,10 @@ class DeviceArray:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     address: int
-    launch_kind: Any
-    """What the launch path knows of this array, worked out at its first launch."""
+    steps: tuple[int, ...]
+    """Strides in elements."""
+    launch_kind: ArrayKind
+    """What a launch depends on; arrays that are launched alike share it."""
 
     def __init__(
         self,
@@ -122,7 +126,9 @@ class DeviceArray:
         put(self, "shape", shape)
         put(self, "strides", strides)
         put(self, "address", allocation.memory.address + offset_bytes)
-        put(self, "launch_kind", None)
+        kind, steps = kind_of(allocation.device, dtype, shape, strides, self.address)
+        put(self, "launch_kind", kind)
+        put(self, "steps", steps)
 
     def __setattr__(self, name: str, value: object) -> None:
         # Launches trust these attributes; plain ones are read faster than properties.

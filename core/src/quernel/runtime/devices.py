@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from quernel.compiler import KernelLoader, Kernels
     from quernel.runtime.graphs import Graph
     from quernel.runtime.interceptors import Interceptor
+    from quernel.runtime.layouts import ArrayKind
     from quernel.runtime.profiles import Profile
     from quernel.runtime.reports import PendingReport
     from quernel.runtime.streams import Stream
@@ -41,6 +42,7 @@ class Device:
         info: what was known of it without opening it.
         name: the string that names it, for example `cuda:0`.
         is_host_accessible: whether NumPy arrays are arguments as they are.
+        array_kinds: the kinds of its arrays that there were, so that there is one object per kind.
         interceptors: graphs being captured and profiles being taken; empty but for those.
         reports: what launches may have printed that are not known to be over.
     """
@@ -57,6 +59,7 @@ class Device:
         self.info: DeviceInfo = operations.info
         self.name = f"{self.info.backend}:{self.info.index}"
         self.is_host_accessible = operations.host_accessible
+        self.array_kinds: dict[tuple[Any, ...], ArrayKind] = {}
         self.interceptors: tuple[Interceptor, ...] = ()
         self.reports: list[PendingReport] = []  # Never changed, only replaced, under the lock.
         self.is_closed = False

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from quernel.runtime.device_strings import DeviceChoice
     from quernel.runtime.devices import Device
 
-__all__ = ["BackendSource", "DeviceDirectory", "directory", "use"]
+__all__ = ["BackendSource", "DeviceDirectory", "directory", "use", "used_device"]
 
 _NEVER_AUTOMATIC = "reference"
 
 
 _used: ContextVar[Device | None] = ContextVar("quernel_device", default=None)
+used_device = _used.get
+"""`used_device() -> Device | None`: the device of the innermost `with use(...)` of this context."""
 
 
 class BackendSource(Protocol):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
+    from quernel.geometry import LaunchForm
     from quernel.options import KernelOptions
     from quernel.runtime.definitions import Origin
     from quernel.runtime.parameters import Parameters
+    from quernel.runtime.quick import QuickPlan
     from quernel.runtime.ready import Ready
 
 __all__ = ["Launchable", "ReadyTable"]
@@ -31,9 +33,10 @@ class Launchable:
         interpret: whether it runs in the reference interpreter.
         over: what is ready to launch over an extent.
         grid: the same for explicit grids.
+        latest: the plan of the latest quick launch in each form, with which new launchers begin.
     """
 
-    __slots__ = ("block", "device", "grid", "interpret", "options", "origin", "over", "parameters")
+    __slots__ = ("block", "device", "grid", "interpret", "latest", "options", "origin", "over", "parameters")
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class Launchable:
         self.interpret = interpret
         self.over: ReadyTable = {}
         self.grid: ReadyTable = {}
+        self.latest: dict[LaunchForm, QuickPlan] = {}
 
     @staticmethod
     def keep(table: ReadyTable, key: tuple[Any, ...], ready: Ready) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import attrs
 import numpy as np
@@ -17,21 +17,43 @@ from quernel.runtime.directory import directory
 from quernel.runtime.interceptors import has_modes, is_taken, standing
 from quernel.runtime.launch_sites import as_raised_by_the_call
 from quernel.runtime.launchables import Launchable
+from quernel.runtime.parameters import MISSING
 from quernel.runtime.ready import Ready, RequestedLaunch
 from quernel.store import generation
 
 if TYPE_CHECKING:
+    from quernel.runtime.operations import RepeatedLaunch, ShapedLaunch
     from quernel.runtime.parameters import Spec
+    from quernel.runtime.quick import QuickPlan
     from quernel.runtime.streams import Stream
 
 __all__ = ["BoundLaunch", "Launcher"]
 
 
-@final
-class Launcher:
-    """A kernel with the shape of a launch: call it with the kernel's arguments. Any thread, any number of times."""
+class _Prepared(NamedTuple):
+    """A launch with its arguments packed.
 
-    __slots__ = ("_device", "_facts", "_geometry", "_kernel", "_stream", "_table")
+    Attributes:
+        ready: what is launched.
+        arguments: the arguments' bytes.
+        on_host: whether NumPy arrays are among them.
+        args: the arguments, in the parameters' order.
+    """
+
+    ready: Ready
+    arguments: bytes
+    on_host: bool
+    args: tuple[Any, ...]
+
+
+class Launcher:
+    """A kernel with the shape of a launch: call it with the kernel's arguments. Any thread, any number of times.
+
+    Its class changes once its kernel was launched with arguments of the same kinds before: the new one has a `__call__`
+    that was written for them (`quick`), and leaves to this one what differs.
+    """
+
+    __slots__ = ("_device", "_facts", "_geometry", "_kernel", "_last", "_quick", "_stream", "_table")
 
     def __init__(
         self, kernel: Launchable, geometry: Geometry, facts: int, device: Device | None, stream: Stream | None
@@ -49,6 +71,12 @@ class Launcher:
         self._device = device
         self._stream = stream
         self._table = kernel.over if geometry.form is LaunchForm.OVER else kernel.grid
+        self._quick: tuple[QuickPlan, ShapedLaunch] | None = None
+        """The plan that its class is of, and what launches by it: one value, as another thread may replace both."""
+        self._last: QuickPlan | None = None
+        latest = kernel.latest.get(geometry.form)
+        if latest is not None and self._fits(latest):
+            self._adopt(latest)
 
     def __repr__(self) -> str:
         geometry = self._geometry
@@ -57,26 +85,38 @@ class Launcher:
             return f"<{name} over {geometry.extent}, block {geometry.block}>"
         return f"<{name} on a grid of {geometry.grid}, block {geometry.block}>"
 
+    @property
+    def stream(self) -> Stream | None:
+        """The stream in which it launches, or `None` for its device's own."""
+        return self._stream
+
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launches. With NumPy arrays it is done on return; else the device goes on in its stream.
 
         Raises:
             QuernelError: the arguments do not fit, or the kernel cannot be compiled or launched.
         """
-        geometry = self._geometry
         try:
-            if self._kernel.interpret or settings.interpret():
-                self._interpret(args, kwargs)
-                return
-            ready, values, on_host = self._look_up(args, kwargs)
-            if ready is None:
-                return
-            arguments = ready.packed(values, geometry)
-            ready.check(geometry)
+            found = self._prepare(args, kwargs)
         except QuernelError as error:
             raise as_raised_by_the_call(error, 1) from error.__cause__
-        stream = self._stream
-        _launch(ready, geometry, arguments, None if stream is None else stream.handle, on_host, (args, kwargs))
+        if found is not None:
+            self._launch(*found)
+
+    def _general(self, given: tuple[Any, ...], rest: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Launches what a written `__call__` leaves to the general path: it was `given` that for the parameters."""
+        args, kwargs = given, named
+        first = next((place for place, value in enumerate(given) if value is MISSING), None)
+        if first is not None:
+            names = self._kernel.parameters.names
+            later = zip(names[first:], given[first:], strict=True)
+            args, kwargs = given[:first], {**{name: value for name, value in later if value is not MISSING}, **named}
+        try:
+            found = self._prepare((*args, *rest), kwargs)
+        except QuernelError as error:
+            raise as_raised_by_the_call(error, 2) from error.__cause__
+        if found is not None:
+            self._launch(*found)
 
     def bind(self, *args: Any, **kwargs: Any) -> BoundLaunch:
         """The launch with its arguments fixed and checked: `b()` repeats it, `b.update(a=3.0)` changes arguments."""
@@ -85,21 +125,54 @@ class Launcher:
         except QuernelError as error:
             raise as_raised_by_the_call(error, 1) from error.__cause__
 
-    def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ready | None, list[Any], bool]:
-        """What is ready for these arguments, their values for packing, and whether NumPy arrays are among them.
+    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared | None:
+        """What the general path launches, or `None` where there is nothing left to do.
 
-        `None` stands for a launch that a mode took. On the launch path: a hit takes no lock.
+        Raises:
+            QuernelError: the arguments do not fit, or the kernel cannot be compiled.
         """
+        if self._stream is not None:
+            self._stream.check_open()
         kernel = self._kernel
-        names = kernel.parameters.names
-        if kwargs or len(args) != len(names) or kernel.parameters.num_positional != len(names):
-            args = kernel.parameters.bind(args, kwargs)
-        return self._find(kernel.parameters.specs, args, self._device)
+        if kernel.interpret or settings.interpret():
+            self._interpret(args, kwargs)
+            return None
+        args = self._in_order(args, kwargs)
+        found = self._find(kernel.parameters.specs, args, self._device)
+        if found is None:
+            return None
+        ready, values, on_host = found
+        arguments = ready.packed(values, self._geometry)
+        ready.check(self._geometry)
+        return _Prepared(ready, arguments, on_host, args)
+
+    def _launch(self, ready: Ready, arguments: bytes, on_host: bool, args: tuple[Any, ...]) -> None:
+        """Launches on the general path."""
+        _launch(ready, self._geometry, arguments, self._handle, on_host, args)
+        ready.num_launches += 1
+        if ready.num_launches > 1 and not standing:
+            self._quicken(ready, args)
+
+    @property
+    def _handle(self) -> Any:
+        return None if self._stream is None else self._stream.handle
+
+    def _in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments in the order of the kernel's parameters."""
+        parameters = self._kernel.parameters
+        names = parameters.names
+        if kwargs or len(args) != len(names) or parameters.num_positional != len(names):
+            return parameters.bind(args, kwargs)
+        return args
 
     def _find(
         self, specs: Sequence[Spec], args: Sequence[Any], device: Device | None, names: object = None
-    ) -> tuple[Ready | None, list[Any], bool]:
-        """The same for arguments in the order of `specs`; `names` tells apart what only its parts' names do."""
+    ) -> tuple[Ready, list[Any], bool] | None:
+        """What is ready for these arguments, their values for packing, and whether NumPy arrays are among them.
+
+        The arguments are in the order of `specs`; `names` tells apart what only its parts' names do. `None` stands for
+        a launch that a mode took. On the launch path: a hit takes no lock.
+        """
         kernel = self._kernel
         options = kernel.options
         if settings.checked() and not options.checked:
@@ -123,7 +196,7 @@ class Launcher:
         geometry = self._geometry
         request = RequestedLaunch(kernel, device, specs, args, geometry.form, geometry.block, facts, options)
         if standing and is_taken(request):
-            return None, [], False
+            return None
         key = (device, generation(), facts, geometry.block, options.checked, names, *kinds)
         ready = self._table.get(key)
         if ready is None or not ready.is_current():
@@ -135,6 +208,43 @@ class Launcher:
             ready.refuse_writes(repeating, "repeating")
         return ready, values, on_host
 
+    def _quicken(self, ready: Ready, args: tuple[Any, ...]) -> None:
+        """Launches quickly from now on, where the last launch can be made again by a plan."""
+        geometry = self._geometry
+        if 0 in geometry.extent or ready.reports is not None:
+            return
+        from quernel.runtime.quick import plan_for
+
+        plan = plan_for(ready, self._kernel, args, geometry, self._facts, self._device, self._stream is not None)
+        last, self._last = self._last, plan
+        if plan is None:
+            return
+        if plan.launcher_type is None:
+            members = {"__slots__": (), "__call__": plan.function, "__module__": __name__, "__doc__": Launcher.__doc__}
+            plan.launcher_type = type("Launcher", (Launcher,), members)
+        if self._quick is None or (plan is last and plan is not self._quick[0]):
+            self._adopt(plan)
+        self._kernel.latest[geometry.form] = plan
+
+    def _fits(self, plan: QuickPlan) -> bool:
+        geometry, stream, device = self._geometry, self._stream, plan.ready.device
+        return (
+            plan.block == geometry.block
+            and plan.facts == self._facts
+            and plan.has_stream is (stream is not None)
+            and plan.is_placed_for(self._device)
+            and 0 not in geometry.extent
+            and not device.is_closed
+        )
+
+    def _adopt(self, plan: QuickPlan) -> None:
+        try:
+            run = plan.shape(self._geometry, self._handle)
+        except QuernelError:  # The general path says so.
+            return
+        self._quick = plan, run
+        self.__class__ = plan.launcher_type
+
     def _interpret(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Launches in the reference interpreter: memory of other devices is copied in, and back where it is written."""
         from quernel.runtime.borrowing import Borrowed
@@ -144,9 +254,10 @@ class Launcher:
         parameters = self._kernel.parameters
         specs, given, structs = flattened(parameters.specs, parameters.bind(args, kwargs))
         borrowed = Borrowed(given, reference)
-        ready, values, on_host = self._find(specs, borrowed.values, reference, tuple(structs))
-        if ready is None:
+        found = self._find(specs, borrowed.values, reference, tuple(structs))
+        if found is None:
             return
+        ready, values, on_host = found
         arguments = ready.packed(values, self._geometry)
         ready.check(self._geometry)
         try:
@@ -156,6 +267,22 @@ class Launcher:
             borrowed.give_back([not spec.is_const and next(written).is_written for spec in specs])
 
 
+class _Bound(NamedTuple):
+    """One value, read once by a launch: another thread's `update` must not mix one launch's code with another's bytes.
+
+    Attributes:
+        args: the arguments, in the parameters' order.
+        prepared: the launch, or `None` where each one goes through all checks.
+        device: where it runs.
+        run: launches where nothing stands between; `None` where there is always something.
+    """
+
+    args: tuple[Any, ...]
+    prepared: _Prepared | None
+    device: Any = None
+    run: RepeatedLaunch | None = None
+
+
 @final
 class BoundLaunch:
     """A launch with its arguments fixed: `b()` repeats it without checks, `b.update(a=3.0)` changes arguments.
@@ -163,31 +290,37 @@ class BoundLaunch:
     It keeps what it captured: a constant of the kernel that changes later counts from the next `update` on.
     """
 
-    __slots__ = ("_geometry", "_launcher", "_prepared", "_stream")
+    __slots__ = ("_bound", "_launcher", "_stream")
 
     def __init__(self, launcher: Launcher, args: tuple[Any, ...]) -> None:
         self._launcher = launcher
-        self._geometry = launcher._geometry
-        self._stream = None if launcher._stream is None else launcher._stream.handle
-        self._prepared = self._prepare(args)
-        """The arguments, what is ready for them, their bytes and whether NumPy arrays are among them.
-
-        One value, read once by a launch: another thread's `update` must not mix one launch's code with another's bytes.
-        """
+        self._stream = launcher._stream
+        self._bound = self._bind(args)
 
     def __repr__(self) -> str:
         return f"<bound {self._launcher!r}>"
 
     def __call__(self) -> None:
         """Launches again. On the launch path."""
-        args, ready, arguments, on_host = self._prepared
-        if ready is None or (standing and has_modes()):
-            given, named = self._launcher._kernel.parameters.unbind(args)
+        bound = self._bound
+        run, stream = bound.run, self._stream
+        if run is None or standing or bound.device.is_closed or (stream is not None and stream._closed):
+            self._repeat(bound)
+        else:
+            run()
+
+    def _repeat(self, bound: _Bound) -> None:
+        """The same where something stands between."""
+        stream, prepared = self._stream, bound.prepared
+        if prepared is None or (standing and has_modes()):
+            given, named = self._launcher._kernel.parameters.unbind(bound.args)
             self._launcher(*given, **named)
             return
-        if ready.device.is_closed:
-            ready.device.check_open()
-        _launch(ready, self._geometry, arguments, self._stream, on_host, args)
+        prepared.ready.device.check_open()
+        if stream is not None:
+            stream.check_open()
+        ready, arguments, on_host, args = prepared
+        _launch(ready, self._launcher._geometry, arguments, self._launcher._handle, on_host, args)
 
     def update(self, *args: Any, **kwargs: Any) -> BoundLaunch:
         """Replaces arguments, by name or from the first on, with all the checks of a launch; gives itself.
@@ -198,14 +331,14 @@ class BoundLaunch:
             QuernelError: as a launch; then the arguments stay as they were.
         """
         try:
-            self._prepared = self._prepare(self._changed(args, kwargs))
+            self._bound = self._bind(self._changed(args, kwargs))
         except QuernelError as error:
             raise as_raised_by_the_call(error, 1) from error.__cause__
         return self
 
     def _changed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         parameters = self._launcher._kernel.parameters
-        changed = list(self._prepared[0])
+        changed = list(self._bound.args)
         if len(args) > len(changed):
             parameters.bind(args, {})
         changed[: len(args)] = args
@@ -213,17 +346,32 @@ class BoundLaunch:
             changed[parameters.index_of(name)] = value
         return tuple(changed)
 
-    def _prepare(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Ready | None, bytes, bool]:
+    def _bind(self, args: tuple[Any, ...]) -> _Bound:
         launcher = self._launcher
-        given, named = launcher._kernel.parameters.unbind(args)
         if launcher._kernel.interpret or settings.interpret():
-            return args, None, b"", False
-        ready, values, on_host = launcher._look_up(given, named)
-        if ready is None:
-            return args, None, b"", on_host
-        arguments = ready.packed(values, self._geometry)
-        ready.check(self._geometry)
-        return args, ready, arguments, on_host
+            return _Bound(args, None)
+        prepared = launcher._prepare(*launcher._kernel.parameters.unbind(args))
+        if prepared is None:
+            return _Bound(args, None)
+        ready, arguments, on_host, _ = prepared
+        run = _repeated(ready, launcher._geometry, arguments, launcher._handle, on_host)
+        return _Bound(args, prepared, ready.device, run)
+
+
+def _repeated(ready: Ready, geometry: Geometry, arguments: bytes, stream: Any, on_host: bool) -> RepeatedLaunch | None:
+    """What makes one launch again, where nothing stands between it and its device."""
+    if 0 in geometry.extent or ready.reports is not None:
+        return None
+    operations = ready.device.operations
+    run = operations.prepare_bound(ready.run, ready.loaded, ready.header, geometry, arguments, stream)
+    if not (on_host and ready.waits):
+        return run
+
+    def run_and_wait() -> None:
+        run()
+        operations.synchronize(stream)
+
+    return run_and_wait
 
 
 def _launch(ready: Ready, geometry: Geometry, arguments: bytes, stream: Any, on_host: bool, keep: object) -> None:

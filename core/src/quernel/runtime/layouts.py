@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from quernel.geometry import Geometry, extent_geometry, grid_geometry
 
-__all__ = ["ALIGNED16", "CONTIGUOUS", "INDEX32", "extent_layout", "grid_layout", "strided_layout"]
+if TYPE_CHECKING:
+    from quernel.dtypes import DType, StructType
+    from quernel.runtime.devices import Device
+
+__all__ = [
+    "ALIGNED16",
+    "CONTIGUOUS",
+    "INDEX32",
+    "MANY",
+    "ArrayKind",
+    "extent_layout",
+    "grid_layout",
+    "kind_of",
+    "strided_layout",
+]
 
 ALIGNED16: Final = 1
 CONTIGUOUS: Final = 2
 INDEX32: Final = 4
 _EVERYTHING: Final = ALIGNED16 | CONTIGUOUS | INDEX32
-_LIMIT32: Final = 1 << 31
+MANY: Final = 1 << 31
+"""From so many elements on, offsets do not fit 32 bits."""
+_LIMIT32: Final = MANY
+_UNALIGNED: Final = ~ALIGNED16
 
 
 @lru_cache(maxsize=4096)
@@ -40,6 +57,41 @@ def strided_layout(
     if reach // itemsize >= _LIMIT32:
         facts &= ~INDEX32
     return facts, repeats, is_whole, tuple(stride // itemsize for stride in strides)
+
+
+@final
+class ArrayKind:
+    """All that a launch depends on of a device array but its address, lengths and strides; one object per kind.
+
+    Attributes:
+        device: where the array is.
+        facts: what holds for it.
+        repeats: whether several elements share memory.
+        key: element type and rank.
+    """
+
+    __slots__ = ("device", "facts", "key", "repeats")
+
+    def __init__(self, device: Device, facts: int, repeats: bool, key: tuple[Any, int]) -> None:
+        self.device = device
+        self.facts = facts
+        self.repeats = repeats
+        self.key = key
+
+
+def kind_of(
+    device: Device, dtype: DType | StructType, shape: tuple[int, ...], strides: tuple[int, ...], address: int
+) -> tuple[ArrayKind, tuple[int, ...]]:
+    """The kind of an array, and its strides in elements."""
+    facts, repeats, _, steps = strided_layout(shape, strides, dtype.itemsize)
+    if address & 15:
+        facts &= _UNALIGNED
+    key = (dtype, len(shape), facts, repeats)
+    kinds = device.array_kinds
+    kind = kinds.get(key)
+    if kind is None:
+        kind = kinds.setdefault(key, ArrayKind(device, facts, repeats, (dtype, len(shape))))
+    return kind, steps
 
 
 def extent_layout(extent: object, block: tuple[int, ...] | None) -> tuple[Geometry, int]:

@@ -28,6 +28,8 @@ __all__ = [
     "Health",
     "Memory",
     "PreparedLaunch",
+    "RepeatedLaunch",
+    "ShapedLaunch",
     "Unavailable",
 ]
 
@@ -39,6 +41,12 @@ T = TypeVar("T")
 
 PreparedLaunch = Callable[["Geometry", bytes, Any], None]
 """`prepared(geometry, arguments, stream)`: one launch of one loaded kernel, as `DeviceOperations.launch`."""
+
+ShapedLaunch = Callable[[bytes], None]
+"""`shaped(arguments)`: one launch of one loaded kernel in one shape and stream."""
+
+RepeatedLaunch = Callable[[], None]
+"""`repeated()`: one launch again, arguments and all."""
 
 
 @attrs.frozen
@@ -191,6 +199,39 @@ class DeviceOperations(ABC, Generic[LoadedT]):
             self.launch(loaded, header, geometry, arguments, stream)
 
         return prepared
+
+    def prepare_shape(
+        self, prepared: PreparedLaunch, loaded: LoadedT, header: ArtifactHeader, geometry: Geometry, stream: Any
+    ) -> ShapedLaunch:
+        """A function for repeated launches of one kernel in one shape and stream. `prepared` is what `prepare` gave.
+
+        Like that one it MAY be called by any thread, by several at once too.
+
+        Raises:
+            LaunchError: the device does not take that shape.
+        """
+
+        def shaped(arguments: bytes) -> None:
+            prepared(geometry, arguments, stream)
+
+        return shaped
+
+    def prepare_bound(
+        self,
+        prepared: PreparedLaunch,
+        loaded: LoadedT,
+        header: ArtifactHeader,
+        geometry: Geometry,
+        arguments: bytes,
+        stream: Any,
+    ) -> RepeatedLaunch:
+        """A function that repeats one launch: the same, with the arguments fixed too. Their memory outlives it."""
+        shaped = self.prepare_shape(prepared, loaded, header, geometry, stream)
+
+        def bound() -> None:
+            shaped(arguments)
+
+        return bound
 
     # --- streams and events -------------------------------------------------------------------------------------------
 

@@ -191,6 +191,11 @@ class Parameters:
         return self
 
     @property
+    def defaults(self) -> tuple[object, ...]:
+        """The parameters' defaults, `MISSING` where there is none."""
+        return self._defaults
+
+    @property
     def specs(self) -> tuple[Spec, ...]:
         """The parameters.
 

@@ -28,6 +28,7 @@ from quernel.runtime.parameters import Spec
 from quernel.runtime.scalars import LARGEST_FLOAT
 
 if TYPE_CHECKING:
+    from quernel.runtime.quick import QuickPlan
     from quernel.runtime.reports import ReportingLaunches
 
 __all__ = ["Ready", "RequestedLaunch", "define"]
@@ -165,6 +166,11 @@ class Ready:
     """A loaded kernel with all that a launch of it needs.
 
     Attributes:
+        loaded: what the backend dispatches.
+        guards: of what the kernel captured.
+        plans: for quick launches, by what they are for; `None` where there can be none.
+        is_checked: whether its code checks indices.
+        num_launches: how many have gone the general way.
         pack: makes the arguments' bytes.
         run: the backend's function for repeated launches.
         reports: launches of a kernel that checks, asserts or prints; `None` for the others.
@@ -181,11 +187,16 @@ class Ready:
         "_types",
         "bounded",
         "device",
+        "guards",
         "header",
+        "is_checked",
         "is_current",
+        "loaded",
         "name",
         "narrow",
+        "num_launches",
         "pack",
+        "plans",
         "reports",
         "run",
         "waits",
@@ -205,6 +216,11 @@ class Ready:
         self.name = definition.name
         self.device = device
         self.header = header
+        self.loaded = loaded
+        self.guards = (captured.guards, fixed.guards)
+        self.plans: dict[tuple[Any, ...], QuickPlan | None] = {}
+        self.num_launches = 0
+        self.is_checked = definition.specialization.options.checked
         self.pack = ArgumentPacker(header)
         self.run = device.operations.prepare(loaded, header)
         self.written = sum(1 << index for index, parameter in enumerate(header.params) if parameter.is_written)

@@ -1,0 +1,437 @@
+"""Quick launches: a function written for arguments of known kinds, which does what the general path would do for them.
+
+The general path (`launchers`) is the reference. Once it has launched a kernel twice with arguments of the same kinds, a
+function is written that compares what it looks up with what it found: each argument's kind, the values that the kernel
+captured, the environment, the variables, the device. Where all is as it was, it packs the arguments and calls the
+backend; where anything differs it leaves the launch to the general path, arguments untouched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final, assert_never, final
+
+import numpy as np
+
+from quernel import settings
+from quernel.compiler.arguments import bf16_bits
+from quernel.compiler.artifacts import Slot, SlotKind
+from quernel.dtypes import bf16
+from quernel.runtime.argument_reading import read_arguments
+from quernel.runtime.argument_types import alignment_of
+from quernel.runtime.arrays import DeviceArray
+from quernel.runtime.directory import directory, used_device
+from quernel.runtime.interceptors import standing
+from quernel.runtime.launchers import Launcher
+from quernel.runtime.layouts import ALIGNED16, CONTIGUOUS, INDEX32, MANY
+from quernel.runtime.parameters import MISSING
+from quernel.store import generation
+
+if TYPE_CHECKING:
+    from quernel.geometry import Geometry
+    from quernel.runtime.devices import Device
+    from quernel.runtime.launchables import Launchable
+    from quernel.runtime.parameters import Parameters
+    from quernel.runtime.ready import Ready
+
+__all__ = ["Placing", "QuickPlan", "plan_for"]
+
+_PREFIX: Final = "_q_"
+"""Begins all names in a written function; parameters have numbers."""
+_NOTHING: Final = ctypes.c_char * 0
+_PLAIN: Final = (int, str, bool)
+_MAX_PLANS: Final = 16
+
+
+class Placing(enum.Enum):
+    """What said on which device a launch runs."""
+
+    ARRAYS = enum.auto()
+    LAUNCHER = enum.auto()
+    DIRECTORY = enum.auto()
+    """The current device, or the host's, as neither launcher nor arrays said anything."""
+
+
+def _directed_by() -> tuple[object, ...]:
+    """What the directory's answer depends on, as identities."""
+    variables = settings.launch_variables()
+    named = None if variables is None else variables[0].get(variables[4])
+    return used_device(), directory._default, named
+
+
+@final
+class QuickPlan:
+    """A written function, and for which launchers it is.
+
+    Attributes:
+        ready: what it launches.
+        function: the launcher's `__call__`. It runs `self._quick[1](arguments)` if `self._quick[0]` is this plan.
+        block: the block of the launches that it is for.
+        facts: those of their geometries.
+        placing: what says that they are on this device.
+        has_stream: whether it is for launchers with a stream of their own.
+        launcher_type: the type of the launchers that use it.
+    """
+
+    __slots__ = ("_waits", "block", "facts", "function", "has_stream", "launcher_type", "placing", "ready")
+
+    def __init__(
+        self,
+        ready: Ready,
+        function: Callable[..., None],
+        block: tuple[int, ...],
+        facts: int,
+        placing: Placing,
+        *,
+        has_stream: bool,
+        waits: bool,
+    ) -> None:
+        self.ready = ready
+        self.function = function
+        self.block = block
+        self.facts = facts
+        self.placing = placing
+        self.has_stream = has_stream
+        self._waits = waits
+        self.launcher_type: Any = None
+
+    def is_placed_for(self, device: Device | None) -> bool:
+        """Whether a launcher that names this device, or none, launches where the plan does."""
+        match self.placing:
+            case Placing.ARRAYS:
+                return device is None or device is self.ready.device
+            case Placing.LAUNCHER:
+                return device is self.ready.device
+            case Placing.DIRECTORY:
+                return device is None
+            case _:
+                assert_never(self.placing)
+
+    def shape(self, geometry: Geometry, stream: Any) -> Callable[[bytes], None]:
+        """What launches in that shape.
+
+        Raises:
+            QuernelError: the device does not take it.
+        """
+        ready = self.ready
+        ready.check(geometry)
+        operations = ready.device.operations
+        run = operations.prepare_shape(ready.run, ready.loaded, ready.header, geometry, stream)
+        if not self._waits:
+            return run
+        synchronize = operations.synchronize
+
+        def run_and_wait(arguments: bytes) -> None:
+            run(arguments)
+            synchronize(stream)
+
+        return run_and_wait
+
+
+def plan_for(
+    ready: Ready,
+    kernel: Launchable,
+    args: tuple[Any, ...],
+    geometry: Geometry,
+    facts: int,
+    device: Device | None,
+    has_stream: bool,
+) -> QuickPlan | None:
+    """The plan for launches like one that was just made on the general path, or `None` where there can be none.
+
+    `facts` are the geometry's, `device` what the launcher names. Plans are kept with what they launch.
+    """
+    if kernel.interpret or ready.is_checked is not kernel.options.checked:
+        return None
+    placing = Placing.LAUNCHER if device is not None else Placing.DIRECTORY
+    if any(value.__class__ is DeviceArray for value in args):
+        placing = Placing.ARRAYS
+    key = (placing, facts, has_stream, *(_directed_by() if placing is Placing.DIRECTORY else ()))
+    try:
+        return ready.plans[key]
+    except KeyError:
+        if len(ready.plans) >= _MAX_PLANS:
+            ready.plans.clear()
+        plan = ready.plans[key] = _make(kernel, args, ready, geometry, facts, placing, has_stream)
+        return plan
+
+
+def _make(
+    kernel: Launchable,
+    args: tuple[Any, ...],
+    ready: Ready,
+    geometry: Geometry,
+    geometry_facts: int,
+    placing: Placing,
+    has_stream: bool,
+) -> QuickPlan | None:
+    parameters = kernel.parameters
+    specs = parameters.specs
+    variables = settings.launch_variables()
+    if (
+        variables is None
+        or parameters.num_positional != len(specs)
+        or any(spec.is_compound or spec.vector is not None for spec in specs)
+    ):
+        return None
+    facts = read_arguments(specs, args, geometry_facts)[2]
+    writer = _Writer(ready, facts)
+    if not writer.read(parameters, args):
+        return None
+    raw, environ, checked, interpret, device = variables
+    writer.put(
+        MISSING=MISSING,
+        GENERAL=Launcher._general,
+        PACK=ready.pack.pack,
+        STANDING=standing,
+        GENERATION=generation,
+        NUMBER=generation(),
+        RAW=raw,
+        OS=os,
+        ENVIRON=environ,
+        CHECKED=checked,
+        INTERPRET=interpret,
+        DEVICE=ready.device,
+    )
+    writer.guard(ready)
+    if placing is Placing.DIRECTORY:
+        used, default, named = _directed_by()
+        writer.put(USED=used_device, USE=used, DIRECTORY=directory, DEFAULT=default, DEVICE_KEY=device, NAMED=named)
+        writer.conditions += [
+            "_q_USED() is _q_USE",
+            "_q_DIRECTORY._default is _q_DEFAULT",
+            "_q_RAW.get(_q_DEVICE_KEY) is _q_NAMED",
+        ]
+        chosen = directory.named()
+        if chosen is None:
+            chosen = directory.host()
+            writer.conditions.append("_q_DIRECTORY._host is _q_DEVICE")
+        if chosen is not ready.device:  # Somebody named another one meanwhile.
+            return None
+    if has_stream:
+        writer.conditions.append("not _q_self._stream._closed")
+    function = writer.function(parameters)
+    plan = QuickPlan(
+        ready,
+        function,
+        geometry.block,
+        geometry_facts,
+        placing,
+        has_stream=has_stream,
+        waits=ready.waits and writer.has_host_arrays,
+    )
+    function.__globals__[f"{_PREFIX}PLAN"] = plan
+    return plan
+
+
+class _Writer:
+    """Collects the conditions of a function, the cells that it packs, and the objects that its names stand for."""
+
+    def __init__(self, ready: Ready, facts: int) -> None:
+        self.conditions: list[str] = []
+        self.objects: dict[str, Any] = {"__builtins__": {"Exception": Exception, "float": float}}
+        self._ready = ready
+        self._facts = facts
+        self._names: list[str] = []
+        self._passed: list[int] = []
+        self._host: dict[int, int] = {}
+        """Ranks of the NumPy arrays, by the parameter's number."""
+        self._alignments: list[str] = []
+
+    def put(self, **objects: Any) -> None:
+        """Gives objects their names in the function."""
+        self.objects.update({_PREFIX + name: value for name, value in objects.items()})
+
+    def read(self, parameters: Parameters, args: Sequence[Any]) -> bool:
+        """Takes in the parameters with arguments like those to come; whether that can be done."""
+        specs = parameters.specs
+        if not specs:
+            return False
+        self._names = [f"{_PREFIX}{place}" for place in range(len(specs))]
+        number = 0
+        for place, (spec, value) in enumerate(zip(specs, args, strict=True)):
+            if spec.is_const:
+                self._constant(place, value)
+                continue
+            self._passed.append(place)
+            if isinstance(value, DeviceArray):
+                self.put(**{f"K{place}": value.launch_kind})
+                self.conditions.append(f"{self._names[place]}.launch_kind is _q_K{place}")
+            elif isinstance(value, np.ndarray):
+                if type(value) is not np.ndarray or not self._host_array(place, value):
+                    return False
+            elif type(value) is np.void or "__attrs_attrs__" in type(value).__dict__:
+                return False
+            else:
+                self._scalar(place, value, number)
+            number += 1
+        return True
+
+    def guard(self, ready: Ready) -> None:
+        """Adds what the kernel captured."""
+        for index, guards in enumerate(ready.guards):
+            if guards.empty_cells or guards.attributes:
+                self.put(**{f"CURRENT{index}": guards.is_current})
+                self.conditions.append(f"_q_CURRENT{index}()")
+                continue
+            for number, (mapping, name, value) in enumerate(guards.reads):
+                self.put(**{f"G{index}_{number}": mapping, f"N{index}_{number}": name, f"V{index}_{number}": value})
+                self.conditions.append(f"_q_G{index}_{number}[_q_N{index}_{number}] is _q_V{index}_{number}")
+            for number, (cell, value) in enumerate(guards.cells):
+                self.put(**{f"C{index}_{number}": cell, f"W{index}_{number}": value})
+                self.conditions.append(f"_q_C{index}_{number}.cell_contents is _q_W{index}_{number}")
+            for number, (mapping, names) in enumerate(guards.absences):
+                if names:
+                    self.put(**{f"U{index}_{number}": mapping.keys().isdisjoint, f"S{index}_{number}": names})
+                    self.conditions.append(f"_q_U{index}_{number}(_q_S{index}_{number})")
+
+    @property
+    def has_host_arrays(self) -> bool:
+        """Whether NumPy arrays are among the arguments."""
+        return bool(self._host)
+
+    def function(self, parameters: Parameters) -> Callable[..., None]:
+        """The function."""
+        self.put(**{f"D{place}": default for place, default in enumerate(parameters.defaults)})
+        exec(_compiled(self._text(parameters)), self.objects)
+        function: Callable[..., None] = self.objects["__call__"]
+        return function
+
+    def _text(self, parameters: Parameters) -> str:
+        conditions = [
+            "_q_plan is _q_PLAN",
+            *self.conditions,
+            "not _q_rest",
+            "not _q_named",
+            "not _q_STANDING",
+            "not _q_DEVICE.is_closed",
+            "_q_GENERATION() == _q_NUMBER",
+            "_q_CHECKED not in _q_RAW",
+            "_q_INTERPRET not in _q_RAW",
+            "_q_OS.environ is _q_ENVIRON",
+        ]
+        given = "".join(f"{name}, " for name in self._names)
+        taken = "".join(f"{name}=_q_MISSING, " for name in self._names)
+        lines = [
+            # By position only: Python's own words for a doubled or unknown keyword are not ours.
+            f"def __call__(_q_self, {taken}/, *_q_rest, **_q_named):",
+            "    _q_arguments = None",
+            "    if _q_named:",
+            *(
+                f"        if {self._names[place]} is _q_MISSING and {name!r} in _q_named: "
+                f"{self._names[place]} = _q_named.pop({name!r})"
+                for place, name in enumerate(parameters.names)
+                if place >= parameters.num_positional_only
+            ),
+            "        pass",
+            *(
+                f"    if {self._names[place]} is _q_MISSING: {self._names[place]} = _q_D{place}"
+                for place, default in enumerate(parameters.defaults)
+                if default is not MISSING
+            ),
+            "    try:",
+            "        _q_plan, _q_run = _q_self._quick",
+            f"        if {' and '.join(conditions)}:",
+        ]
+        indent = " " * 12
+        if self._host:
+            for place, ndim in self._host.items():
+                name = self._names[place]
+                lengths = "".join(f"_q_n{place}_{axis}, " for axis in range(ndim))
+                lines.append(f"{indent}{lengths}= {name}.shape")
+                lines.append(f"{indent}_q_a{place} = _q_ADDRESS(_q_FROM({name}))")
+            lines.append(f"{indent}if {' and '.join(self._host_conditions())}:")
+            indent += "    "
+        cells = ", ".join(self._cell(slot) for slot in self._ready.header.slots)
+        lines += [
+            f"{indent}_q_arguments = _q_PACK({cells})",
+            "    except Exception:",  # Whatever it was, the general path meets it too, and says so.
+            "        _q_arguments = None",
+            "    if _q_arguments is None:",
+            f"        return _q_GENERAL(_q_self, ({given}), _q_rest, _q_named)",
+            "    _q_run(_q_arguments)",
+        ]
+        return "\n".join(lines)
+
+    def _constant(self, place: int, value: Any) -> None:
+        name = self._names[place]
+        self.put(**{f"K{place}": value})
+        if type(value) in _PLAIN:
+            self.put(**{f"T{place}": type(value)})
+            self.conditions.append(f"{name}.__class__ is _q_T{place} and {name} == _q_K{place}")
+        else:
+            self.conditions.append(f"{name} is _q_K{place}")
+
+    def _scalar(self, place: int, value: Any, number: int) -> None:
+        name = self._names[place]
+        self.put(**{f"K{place}": type(value)})
+        self.conditions.append(f"{name}.__class__ is _q_K{place}")
+        for index, least, greatest in self._ready.bounded:
+            if index == number:
+                self.put(**{f"L{place}": least, f"H{place}": greatest})
+                self.conditions.append(f"_q_L{place} <= {name} <= _q_H{place}")
+        for index, largest in self._ready.narrow:
+            if index == number:
+                self.put(**{f"F{place}": largest})
+                number_of = name if type(value) is float else f"float({name})"
+                self.conditions.append(f"-_q_F{place} <= {number_of} <= _q_F{place}")
+
+    def _host_array(self, place: int, value: np.ndarray[Any, Any]) -> bool:
+        """Takes in a NumPy array. Asking for its bytes shows that it is writable and contiguous."""
+        if not (self._facts & CONTIGUOUS and self._facts & INDEX32 and value.ndim):
+            return False
+        name = self._names[place]
+        self._host[place] = value.ndim
+        self.put(ARRAY=np.ndarray, ADDRESS=ctypes.addressof, FROM=_NOTHING.from_buffer, MANY=MANY)
+        self.put(**{f"K{place}": value.dtype})
+        self.conditions.append(f"{name}.__class__ is _q_ARRAY and {name}.dtype is _q_K{place}")
+        alignment = alignment_of(value.dtype)
+        if (not self._facts & ALIGNED16 and alignment > 1) or alignment > 16:
+            self._alignments.append(f"not _q_a{place} % {alignment:d}")
+        return True
+
+    def _host_conditions(self) -> list[str]:
+        conditions = []
+        for place, ndim in self._host.items():
+            size = f"_q_n{place}_0" if ndim == 1 else f"{self._names[place]}.size"
+            conditions.append(f"0 < {size} < _q_MANY")
+        together = " | ".join(f"_q_a{place}" for place in self._host)
+        conditions.append(f"{'not ' if self._facts & ALIGNED16 else ''}({together}) & 15")
+        return conditions + self._alignments
+
+    def _cell(self, slot: Slot) -> str:
+        """The expression for a slot's value."""
+        axis = f"{slot.axis:d}"
+        match slot.kind:
+            case SlotKind.EXTENT | SlotKind.START | SlotKind.GRID:
+                return f"_q_self._geometry.{slot.kind.value}[{axis}]"
+            case SlotKind.SCALAR:
+                name = self._names[self._passed[slot.param]]
+                if slot.dtype is not bf16:
+                    return name
+                self.put(BF16=bf16_bits)
+                return f"_q_BF16({name})"
+        place = self._passed[slot.param]
+        name = self._names[place]
+        if place not in self._host:
+            member = {SlotKind.POINTER: "address", SlotKind.SHAPE: "shape", SlotKind.STRIDE: "steps"}[slot.kind]
+            return f"{name}.{member}" if slot.kind is SlotKind.POINTER else f"{name}.{member}[{axis}]"
+        match slot.kind:
+            case SlotKind.POINTER:
+                return f"_q_a{place}"
+            case SlotKind.SHAPE:
+                return f"_q_n{place}_{axis}"
+            case _:
+                following = [f"_q_n{place}_{later}" for later in range(slot.axis + 1, self._host[place])]
+                return " * ".join(following) or "1"
+
+
+@lru_cache(maxsize=512)
+def _compiled(text: str) -> CodeType:
+    """The code of a function; kernels of the same form share it."""
+    return compile(text, "<quernel launch>", "exec")
