@@ -194,7 +194,7 @@ def other() -> Device:
 NAMES = sorted(cases(None, None))  # type: ignore[arg-type]  # only the names
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=8), st.booleans())
 def test_any_sequence_of_arguments_means_the_same_both_ways(
     gpu: Device, other: Device, seen: ScriptedDevice, names: list[str], is_over: bool

@@ -16,6 +16,7 @@ from quernel.compiler.artifacts import ArtifactHeader
 from quernel.errors import DeviceError
 from quernel.geometry import Geometry
 from quernel.runtime.operations import (
+    CellLaunch,
     DeviceInfo,
     DeviceOperations,
     Memory,
@@ -173,6 +174,10 @@ class CudaDevice(DeviceOperations[Loaded]):
     ) -> ShapedLaunch:
         """A function for repeated launches in one shape and stream."""
         return self._launches.shape(loaded, header, geometry, stream)
+
+    def prepare_cells(self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, stream: Any) -> CellLaunch:
+        """The same for cells that the caller writes."""
+        return self._launches.cells(loaded, header, geometry, stream)
 
     def prepare_bound(
         self,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from quernel.compiler.artifacts import ArtifactHeader
 from quernel.errors import LaunchError
 from quernel.geometry import Geometry, LaunchForm, cdiv
-from quernel.runtime.operations import PreparedLaunch, RepeatedLaunch, ShapedLaunch
+from quernel.runtime.operations import CellLaunch, PreparedLaunch, RepeatedLaunch, ShapedLaunch
 from quernel_cuda import _driver
 from quernel_cuda._driver import Context
 from quernel_cuda.compiler import DYNAMIC_SHARED, ROW
@@ -57,13 +57,13 @@ def grid_of(geometry: Geometry, header: ArtifactHeader) -> tuple[int, int, int]:
 class _Cells:
     """The arguments of one launch at a time: where the driver reads them, and pointers to each."""
 
-    __slots__ = ("_cells", "_pointers", "cells", "pointers")
+    __slots__ = ("_cells", "_pointers", "buffer", "pointers")
 
     def __init__(self, num_slots: int) -> None:
         self._cells = (ctypes.c_char * (_CELL * num_slots))()
         first = ctypes.addressof(self._cells)
         self._pointers = (ctypes.c_void_p * num_slots)(*(first + _CELL * number for number in range(num_slots)))
-        self.cells = memoryview(self._cells).cast("B")
+        self.buffer = memoryview(self._cells).cast("B")
         self.pointers = ctypes.addressof(self._pointers) if num_slots else 0
 
 
@@ -102,26 +102,37 @@ class Launches:
         Raises:
             LaunchError: the device does not take that shape.
         """
-        launch, success = _driver.driver().cuLaunchKernel, _driver.driver().CUresult.CUDA_SUCCESS
         num_slots = len(header.slots)
-        take, give = loaded.spare_cells.pop, loaded.spare_cells.append
-        function, (x, y, z), (width, depth, height), shared, into = self._shape(loaded, header, geometry, stream)
-        note, name, settle = self.recent.append, loaded.name, self._settle
+        take, shaped = self.cells(loaded, header, geometry, stream)
 
-        def shaped(arguments: bytes) -> None:
+        def copied(arguments: bytes) -> None:
             try:
                 mine: _Cells = take()
             except IndexError:
                 mine = _Cells(num_slots)
-            mine.cells[:] = arguments
+            mine.buffer[:] = arguments
+            shaped(mine)
+
+        return copied
+
+    def cells(self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, stream: Any) -> CellLaunch:
+        """The same for cells that the caller writes.
+
+        Raises:
+            LaunchError: the device does not take that shape.
+        """
+        launch, success = _driver.driver().cuLaunchKernel, _driver.driver().CUresult.CUDA_SUCCESS
+        function, (x, y, z), (width, depth, height), shared, into = self._shape(loaded, header, geometry, stream)
+        give, note, name, settle = loaded.spare_cells.append, self.recent.append, loaded.name, self._settle
+
+        def shaped(mine: _Cells) -> None:
             status = launch(function, x, y, z, width, depth, height, shared, into, mine.pointers, 0)[0]
             if status is not success and int(status):
-                again = (function, x, y, z, width, depth, height, shared, into, mine.pointers, 0)
-                settle(status, name, again)
+                settle(status, name, (function, x, y, z, width, depth, height, shared, into, mine.pointers, 0))
             give(mine)
             note(name)
 
-        return shaped
+        return loaded.spare_cells.pop, shaped
 
     def bound(
         self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, arguments: bytes, stream: Any
@@ -135,7 +146,7 @@ class Launches:
         function, (x, y, z), (width, depth, height), shared, into = self._shape(loaded, header, geometry, stream)
         note, name, settle = self.recent.append, loaded.name, self._settle
         mine = _Cells(len(header.slots))
-        mine.cells[:] = arguments
+        mine.buffer[:] = arguments
         pointers = mine.pointers
 
         def bound() -> None:

@@ -133,12 +133,14 @@ class ArgumentPacker:
     `DIAGNOSTICS` slot also takes the address of its buffer.
     """
 
-    __slots__ = ("_collect", "_header", "_pack")
+    __slots__ = ("_collect", "_header", "_pack", "_pack_into")
 
     def __init__(self, header: ArtifactHeader) -> None:
         self._header = header
         formats = [_FORMATS[slot.dtype.name] for slot in header.slots]
-        self._pack: Callable[..., bytes] = struct.Struct("<" + "".join(formats)).pack
+        cells = struct.Struct("<" + "".join(formats))
+        self._pack: Callable[..., bytes] = cells.pack
+        self._pack_into: Callable[..., None] = cells.pack_into
         self._collect = _collector(header.slots)
 
     def __call__(self, arguments: Sequence[Any], geometry: Geometry, diagnostics: int = 0) -> bytes:
@@ -160,6 +162,11 @@ class ArgumentPacker:
         It raises `struct.error` or `OverflowError` for what does not fit, floats beyond their type among it.
         """
         return self._pack
+
+    @property
+    def pack_into(self) -> Callable[..., None]:
+        """`pack_into(buffer, offset, *values)`: the same into memory that is there."""
+        return self._pack_into
 
     def scalar_cell(self, slot: Slot, value: Any) -> bytes:
         """The cell of one scalar.

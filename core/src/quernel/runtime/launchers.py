@@ -22,9 +22,9 @@ from quernel.runtime.ready import Ready, RequestedLaunch
 from quernel.store import generation
 
 if TYPE_CHECKING:
-    from quernel.runtime.operations import RepeatedLaunch, ShapedLaunch
+    from quernel.runtime.operations import RepeatedLaunch
     from quernel.runtime.parameters import Spec
-    from quernel.runtime.quick import QuickPlan
+    from quernel.runtime.quick import QuickLaunch, QuickPlan
     from quernel.runtime.streams import Stream
 
 __all__ = ["BoundLaunch", "Launcher"]
@@ -71,7 +71,7 @@ class Launcher:
         self._device = device
         self._stream = stream
         self._table = kernel.over if geometry.form is LaunchForm.OVER else kernel.grid
-        self._quick: tuple[QuickPlan, ShapedLaunch] | None = None
+        self._quick: QuickLaunch | None = None
         """The plan that its class is of, and what launches by it: one value, as another thread may replace both."""
         self._last: QuickPlan | None = None
         latest = kernel.latest.get(geometry.form)
@@ -215,7 +215,7 @@ class Launcher:
             return
         from quernel.runtime.quick import plan_for
 
-        plan = plan_for(ready, self._kernel, args, geometry, self._facts, self._device, self._stream is not None)
+        plan = plan_for(self, ready, args)
         last, self._last = self._last, plan
         if plan is None:
             return
@@ -239,10 +239,9 @@ class Launcher:
 
     def _adopt(self, plan: QuickPlan) -> None:
         try:
-            run = plan.shape(self._geometry, self._handle)
+            self._quick = plan.shape(self._geometry, self._handle)
         except QuernelError:  # The general path says so.
             return
-        self._quick = plan, run
         self.__class__ = plan.launcher_type
 
     def _interpret(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

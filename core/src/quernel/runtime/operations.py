@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PLUGIN_API",
     "Backend",
+    "CellLaunch",
     "DeviceInfo",
     "DeviceOperations",
     "Health",
@@ -44,6 +45,12 @@ PreparedLaunch = Callable[["Geometry", bytes, Any], None]
 
 ShapedLaunch = Callable[[bytes], None]
 """`shaped(arguments)`: one launch of one loaded kernel in one shape and stream."""
+
+CellLaunch = tuple[Callable[[], Any], Callable[[Any], None]]
+"""`take, shaped`: `take()` gives cells that are nobody else's, or raises `IndexError` when there are none left.
+
+Their attribute `buffer` is writable memory for one cell per slot; `shaped(cells)` launches, and takes them back.
+"""
 
 RepeatedLaunch = Callable[[], None]
 """`repeated()`: one launch again, arguments and all."""
@@ -215,6 +222,18 @@ class DeviceOperations(ABC, Generic[LoadedT]):
             prepared(geometry, arguments, stream)
 
         return shaped
+
+    def prepare_cells(
+        self, loaded: LoadedT, header: ArtifactHeader, geometry: Geometry, stream: Any
+    ) -> CellLaunch | None:
+        """The same for a launcher that writes the cells itself, where the driver reads them; MAY be given.
+
+        `None`: the bytes are as good.
+
+        Raises:
+            LaunchError: the device does not take that shape.
+        """
+        return None
 
     def prepare_bound(
         self,

@@ -35,11 +35,13 @@ from quernel.store import generation
 if TYPE_CHECKING:
     from quernel.geometry import Geometry
     from quernel.runtime.devices import Device
-    from quernel.runtime.launchables import Launchable
     from quernel.runtime.parameters import Parameters
     from quernel.runtime.ready import Ready
 
-__all__ = ["Placing", "QuickPlan", "plan_for"]
+__all__ = ["Placing", "QuickLaunch", "QuickPlan", "plan_for"]
+
+QuickLaunch = tuple["QuickPlan", Callable[[], Any] | None, Callable[[Any], None]]
+"""A plan, what gives cells to write (`None`: the arguments are passed as bytes), and what launches."""
 
 _PREFIX: Final = "_q_"
 """Begins all names in a written function; parameters have numbers."""
@@ -70,7 +72,7 @@ class QuickPlan:
 
     Attributes:
         ready: what it launches.
-        function: the launcher's `__call__`. It runs `self._quick[1](arguments)` if `self._quick[0]` is this plan.
+        function: the launcher's `__call__`. It launches by `self._quick`, what `shape` gave, if that is this plan's.
         block: the block of the launches that it is for.
         facts: those of their geometries.
         placing: what says that they are on this device.
@@ -78,7 +80,17 @@ class QuickPlan:
         launcher_type: the type of the launchers that use it.
     """
 
-    __slots__ = ("_waits", "block", "facts", "function", "has_stream", "launcher_type", "placing", "ready")
+    __slots__ = (
+        "_waits",
+        "_writes_cells",
+        "block",
+        "facts",
+        "function",
+        "has_stream",
+        "launcher_type",
+        "placing",
+        "ready",
+    )
 
     def __init__(
         self,
@@ -90,6 +102,7 @@ class QuickPlan:
         *,
         has_stream: bool,
         waits: bool,
+        writes_cells: bool,
     ) -> None:
         self.ready = ready
         self.function = function
@@ -98,6 +111,7 @@ class QuickPlan:
         self.placing = placing
         self.has_stream = has_stream
         self._waits = waits
+        self._writes_cells = writes_cells
         self.launcher_type: Any = None
 
     def is_placed_for(self, device: Device | None) -> bool:
@@ -112,8 +126,8 @@ class QuickPlan:
             case _:
                 assert_never(self.placing)
 
-    def shape(self, geometry: Geometry, stream: Any) -> Callable[[bytes], None]:
-        """What launches in that shape.
+    def shape(self, geometry: Geometry, stream: Any) -> QuickLaunch:
+        """What launches in that shape: this plan, what gives memory for the arguments, and what takes them.
 
         Raises:
             QuernelError: the device does not take it.
@@ -121,56 +135,46 @@ class QuickPlan:
         ready = self.ready
         ready.check(geometry)
         operations = ready.device.operations
+        if self._writes_cells:
+            given = operations.prepare_cells(ready.loaded, ready.header, geometry, stream)
+            assert given is not None
+            return self, *given
         run = operations.prepare_shape(ready.run, ready.loaded, ready.header, geometry, stream)
         if not self._waits:
-            return run
+            return self, None, run
         synchronize = operations.synchronize
 
         def run_and_wait(arguments: bytes) -> None:
             run(arguments)
             synchronize(stream)
 
-        return run_and_wait
+        return self, None, run_and_wait
 
 
-def plan_for(
-    ready: Ready,
-    kernel: Launchable,
-    args: tuple[Any, ...],
-    geometry: Geometry,
-    facts: int,
-    device: Device | None,
-    has_stream: bool,
-) -> QuickPlan | None:
+def plan_for(launcher: Launcher, ready: Ready, args: tuple[Any, ...]) -> QuickPlan | None:
     """The plan for launches like one that was just made on the general path, or `None` where there can be none.
 
-    `facts` are the geometry's, `device` what the launcher names. Plans are kept with what they launch.
+    Plans are kept with what they launch.
     """
+    kernel = launcher._kernel
     if kernel.interpret or ready.is_checked is not kernel.options.checked:
         return None
-    placing = Placing.LAUNCHER if device is not None else Placing.DIRECTORY
+    placing = Placing.LAUNCHER if launcher._device is not None else Placing.DIRECTORY
     if any(value.__class__ is DeviceArray for value in args):
         placing = Placing.ARRAYS
-    key = (placing, facts, has_stream, *(_directed_by() if placing is Placing.DIRECTORY else ()))
+    has_stream = launcher._stream is not None
+    key = (placing, launcher._facts, has_stream, *(_directed_by() if placing is Placing.DIRECTORY else ()))
     try:
         return ready.plans[key]
     except KeyError:
         if len(ready.plans) >= _MAX_PLANS:
             ready.plans.clear()
-        plan = ready.plans[key] = _make(kernel, args, ready, geometry, facts, placing, has_stream)
+        plan = ready.plans[key] = _made(launcher, ready, args, placing)
         return plan
 
 
-def _make(
-    kernel: Launchable,
-    args: tuple[Any, ...],
-    ready: Ready,
-    geometry: Geometry,
-    geometry_facts: int,
-    placing: Placing,
-    has_stream: bool,
-) -> QuickPlan | None:
-    parameters = kernel.parameters
+def _made(launcher: Launcher, ready: Ready, args: tuple[Any, ...], placing: Placing) -> QuickPlan | None:
+    parameters, geometry = launcher._kernel.parameters, launcher._geometry
     specs = parameters.specs
     variables = settings.launch_variables()
     if (
@@ -179,15 +183,17 @@ def _make(
         or any(spec.is_compound or spec.vector is not None for spec in specs)
     ):
         return None
-    facts = read_arguments(specs, args, geometry_facts)[2]
-    writer = _Writer(ready, facts)
+    facts = read_arguments(specs, args, launcher._facts)[2]
+    operations = ready.device.operations
+    writes_cells = operations.prepare_cells(ready.loaded, ready.header, geometry, launcher._handle) is not None
+    writer = _Writer(ready, facts, writes_cells=writes_cells)
     if not writer.read(parameters, args):
         return None
     raw, environ, checked, interpret, device = variables
     writer.put(
         MISSING=MISSING,
         GENERAL=Launcher._general,
-        PACK=ready.pack.pack,
+        PACK=ready.pack.pack_into if writes_cells else ready.pack.pack,
         STANDING=standing,
         GENERATION=generation,
         NUMBER=generation(),
@@ -213,17 +219,18 @@ def _make(
             writer.conditions.append("_q_DIRECTORY._host is _q_DEVICE")
         if chosen is not ready.device:  # Somebody named another one meanwhile.
             return None
-    if has_stream:
+    if launcher._stream is not None:
         writer.conditions.append("not _q_self._stream._closed")
     function = writer.function(parameters)
     plan = QuickPlan(
         ready,
         function,
         geometry.block,
-        geometry_facts,
+        launcher._facts,
         placing,
-        has_stream=has_stream,
+        has_stream=launcher._stream is not None,
         waits=ready.waits and writer.has_host_arrays,
+        writes_cells=writes_cells,
     )
     function.__globals__[f"{_PREFIX}PLAN"] = plan
     return plan
@@ -232,11 +239,12 @@ def _make(
 class _Writer:
     """Collects the conditions of a function, the cells that it packs, and the objects that its names stand for."""
 
-    def __init__(self, ready: Ready, facts: int) -> None:
+    def __init__(self, ready: Ready, facts: int, *, writes_cells: bool) -> None:
         self.conditions: list[str] = []
         self.objects: dict[str, Any] = {"__builtins__": {"Exception": Exception, "float": float}}
         self._ready = ready
         self._facts = facts
+        self._writes_cells = writes_cells
         self._names: list[str] = []
         self._passed: list[int] = []
         self._host: dict[int, int] = {}
@@ -335,7 +343,7 @@ class _Writer:
                 if default is not MISSING
             ),
             "    try:",
-            "        _q_plan, _q_run = _q_self._quick",
+            "        _q_plan, _q_take, _q_run = _q_self._quick",
             f"        if {' and '.join(conditions)}:",
         ]
         indent = " " * 12
@@ -348,8 +356,15 @@ class _Writer:
             lines.append(f"{indent}if {' and '.join(self._host_conditions())}:")
             indent += "    "
         cells = ", ".join(self._cell(slot) for slot in self._ready.header.slots)
+        if self._writes_cells:
+            lines += [
+                f"{indent}_q_cells = _q_take()",
+                f"{indent}_q_PACK(_q_cells.buffer, 0, {cells})",
+                f"{indent}_q_arguments = _q_cells",
+            ]
+        else:
+            lines.append(f"{indent}_q_arguments = _q_PACK({cells})")
         lines += [
-            f"{indent}_q_arguments = _q_PACK({cells})",
             "    except Exception:",  # Whatever it was, the general path meets it too, and says so.
             "        _q_arguments = None",
             "    if _q_arguments is None:",
