@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         u64,
     )
     from quernel.api.static import boolean as bool  # noqa: A004 — the language's name
+    from quernel.compiler import no_compiling
     from quernel.intrinsics import (
         DeviceFunction,
         barrier,
@@ -95,6 +96,7 @@ _HOMES = {
     "quernel.api.discovery": "backends device devices set_default_device use",
     "quernel.api.kernels": "Kernel",
     "quernel.api.specialized": "SpecializedKernel",
+    "quernel.compiler.reentrancy": "no_compiling",
     "quernel.dtypes": "Array Array1 Array2 Array3 Array4 Const bf16 bool f16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
     "quernel.intrinsics": (
         "DeviceFunction atomic barrier bitcast block block_dim block_id cdiv ceil clamp clz ctz floor fma func "
@@ -118,9 +120,9 @@ __all__ = [  # noqa: RUF022 — grouped as the documentation groups them
     "SpecializedKernel", "Stream",
     "atomic", "backends", "barrier", "bf16", "bitcast", "block", "block_dim", "block_id", "bool", "cdiv", "ceil",
     "clamp", "clz", "ctz", "device", "devices", "environment", "errors", "f16", "f32", "f64", "floor", "fma", "func",
-    "global_dim", "global_id", "grid_dim", "i8", "i16", "i32", "i64", "kernel", "local_id", "popcount", "private",
-    "random", "rint", "rsqrt", "set_default_device", "shared", "source_kernel", "subgroup", "trunc", "u8", "u16",
-    "u32", "u64", "uniform", "unroll", "use", "vec",
+    "global_dim", "global_id", "grid_dim", "i8", "i16", "i32", "i64", "kernel", "local_id", "no_compiling", "popcount",
+    "private", "random", "rint", "rsqrt", "set_default_device", "shared", "source_kernel", "subgroup", "trunc", "u8",
+    "u16", "u32", "u64", "uniform", "unroll", "use", "vec",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from quernel.api.specialized import SpecializedKernel
+    from quernel.compiler import Pending
     from quernel.runtime.devices import Device
     from quernel.runtime.launchers import Launcher
     from quernel.runtime.operations import DeviceInfo
@@ -183,6 +184,25 @@ class Kernel:
 
         try:
             return specialize(self._launchable, types, types_or_constants)
+        except QuernelError as error:
+            from quernel.runtime.launch_sites import as_raised_by_the_call
+
+            raise as_raised_by_the_call(error, 1) from error.__cause__
+
+    def warm(self, *types: Any, **types_or_constants: Any) -> Pending[Any, Any]:
+        """Compiles one specialization in the background, without launching; gives at once what to wait for.
+
+        It takes types or arguments as `specialize` does, for the kernel's own device or the current one, and compiles
+        what most launches need; `with device.compiling():` compiles exactly what the launches inside need. What is
+        given has `result()`, which waits, can be awaited, and knows its `state`.
+
+        Raises:
+            KernelTypeError: a type is missing or does not fit. What is wrong with the kernel itself, `result()` raises.
+        """
+        from quernel.api.specialized import warm
+
+        try:
+            return warm(self._launchable, types, types_or_constants)
         except QuernelError as error:
             from quernel.runtime.launch_sites import as_raised_by_the_call
 

@@ -24,11 +24,12 @@ from quernel.runtime.parameters import MISSING, Spec, declared_type
 from quernel.runtime.ready import define
 
 if TYPE_CHECKING:
+    from quernel.compiler import Pending
     from quernel.ir.nodes import Module
     from quernel.runtime.devices import Device
     from quernel.runtime.launchables import Launchable
 
-__all__ = ["SpecializedKernel", "exact_definition", "specialize", "written_names"]
+__all__ = ["SpecializedKernel", "exact_definition", "specialize", "warm", "written_names"]
 
 connect()
 _log = logging.getLogger(__name__)
@@ -126,6 +127,14 @@ def specialize(launchable: Launchable, types: tuple[Any, ...], named: dict[str, 
     """The specialization of a kernel for types, values of `Const` parameters, or arguments like those of a launch."""
     definition = exact_definition(launchable, types, named)
     return SpecializedKernel(definition, directory.device(launchable.device))
+
+
+def warm(launchable: Launchable, types: tuple[Any, ...], named: dict[str, Any]) -> Pending[Any, Any]:
+    """The specialization of a kernel, requested from its device and started to compile on another thread."""
+    specialized = specialize(launchable, types, named)
+    pending = specialized.device.kernels.request(specialized, specialized._id.variant)
+    pending.start()
+    return pending
 
 
 def exact_definition(launchable: Launchable, types: tuple[Any, ...], named: dict[str, Any]) -> KernelDefinition:

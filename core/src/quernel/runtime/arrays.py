@@ -10,6 +10,7 @@ import numpy as np
 
 from quernel.dtypes import DType, StructType, bf16, dtype_of
 from quernel.errors import KernelTypeError, LaunchError
+from quernel.runtime.interceptors import before_reading, has_modes, standing
 from quernel.runtime.layouts import ArrayKind, kind_of
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ class DeviceArray:
         what = f"{self.dtype}, shape {self.shape}, on {self.device.name}"
         if self.device.is_closed:
             return f"<device array of {what}, closed>"
-        if self.size > 1000:
+        if self.size > 1000 or (standing and has_modes()):
             return f"<device array of {what}>"
         values = np.array2string(self.numpy(), separator=", ", prefix="device_array(")
         return f"device_array({values}, {what})"
@@ -283,6 +284,7 @@ class DeviceArray:
         """
         self._check_fits(source)
         if isinstance(source, DeviceArray):
+            source._check_readable()
             if source.device is self.device and self._copy_within(source):
                 return
             if source.device is not self.device and self._copy_between(source):
@@ -323,6 +325,7 @@ class DeviceArray:
         if isinstance(target, DeviceArray):
             target.copy_from(self)
             return
+        self._check_readable()
         self._check_fits(target)
         self._check_usable("copied to the host")
         host = self._host_array()
@@ -431,6 +434,7 @@ class DeviceArray:
 
     def _exported(self) -> HostArray | None:
         """This array for strangers to keep, as NumPy sees the same memory, or `None`; it keeps the memory alive."""
+        self._check_readable()
         host = self._host_array()
         if host is None or not self.size:
             return host
@@ -441,7 +445,7 @@ class DeviceArray:
 
     def _host_array(self, dtype: np.dtype[Any] | None = None) -> HostArray | None:
         """This array as NumPy sees the same memory, once the device's work is done, or `None`."""
-        self.device.synchronize()
+        self.device._wait()
         host = self._allocation.host
         if host is None:
             return None
@@ -499,6 +503,11 @@ class DeviceArray:
                 f"a copy between {self.dtype} of shape {self.shape} and {dtype} of shape {other.shape}",
                 fix="convert with .astype(...) and make the shapes equal first",
             )
+
+    def _check_readable(self) -> None:
+        """Raises where a launch that was queued, and does not run, would have written the elements."""
+        if standing:
+            before_reading(self)
 
     def _check_usable(self, done: str) -> None:
         self.device.check_open()

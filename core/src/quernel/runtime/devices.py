@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, final
 
@@ -14,11 +14,15 @@ import numpy as np
 from quernel.dtypes import DType, StructType, VectorType, dtype_of, f64
 from quernel.errors import DeviceError, LaunchError
 from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides, element_of
+from quernel.runtime.interceptors import before_waiting, standing
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from quernel.capabilities import TargetInfo
-    from quernel.compiler import KernelLoader, Kernels
+    from quernel.compiler import KernelLoader, Kernels, LoadedKernel, Progress
+    from quernel.runtime.compiling import CompilingLaunches
     from quernel.runtime.graphs import Graph
     from quernel.runtime.interceptors import Interceptor
     from quernel.runtime.layouts import ArrayKind
@@ -120,6 +124,41 @@ class Device:
                     self._kernels = open_kernels(loader)
         return self._kernels
 
+    def compiling(
+        self, *, executor: Executor | None = None, progress: bool | Progress | None = None
+    ) -> CompilingLaunches:
+        """A block that compiles without launching: `with device.compiling():` queues this context's launches.
+
+        None of them runs. At the end of the block what they need is compiled and loaded as one batch, so that the same
+        launches run at once afterwards; a block that is left with an error compiles nothing. Reading inside what a
+        queued launch would write, or waiting for the device, is an error. Blocks nest: the outermost compiles.
+
+        Args:
+            executor: where to compile; by default where the backend scales best.
+            progress: `False` for no progress bar on a terminal, or a function to call instead.
+        """
+        from quernel.runtime.compiling import CompilingLaunches
+
+        return CompilingLaunches(self, executor, progress)
+
+    def compile(
+        self, kernels: Iterable[Any], *, executor: Executor | None = None, progress: bool | Progress | None = None
+    ) -> tuple[LoadedKernel[Any, Any], ...]:
+        """Compiles and loads kernels for this device as one batch, in the likely variant, without launching.
+
+        Args:
+            kernels: each is `kernel.specialize(...)`, a kernel with its types such as `(saxpy, (qn.f32, x, y))` or
+                `(saxpy, {"a": qn.f32})`, or a kernel whose annotations say all types.
+            executor: where to compile; by default where the backend scales best.
+            progress: `False` for no progress bar on a terminal, or a function to call instead.
+
+        Raises:
+            QuernelError: a kernel's own error, or one that lists those of several; the other kernels are loaded then.
+        """
+        from quernel.runtime.compiling import compile_kernels
+
+        return compile_kernels(self, kernels, executor, progress)
+
     # --- arrays -------------------------------------------------------------------------------------------------------
 
     def empty(self, shape: int | Sequence[int], dtype: Any = f64) -> DeviceArray:
@@ -195,6 +234,17 @@ class Device:
 
     def synchronize(self) -> None:
         """Waits for all work given to this device, and shows what kernels have printed.
+
+        Raises:
+            DeviceError: a launch before this failed.
+            LaunchError: within `compiling()`, where launches do not run.
+        """
+        if standing:
+            before_waiting(self)
+        self._wait()
+
+    def _wait(self) -> None:
+        """The same, of whatever was launched: also where launches are queued that do not run.
 
         Raises:
             DeviceError: a launch before this failed.
@@ -324,7 +374,7 @@ class Device:
             if self.is_closed:
                 return
             try:
-                self.synchronize()
+                self._wait()
             finally:
                 self.is_closed = True
                 if self._on_close is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from quernel.errors import LaunchError
 from quernel.runtime.captured import CapturedLaunch
-from quernel.runtime.interceptors import Interceptor
+from quernel.runtime.interceptors import Interceptor, is_graph_taken, standing
 
 if TYPE_CHECKING:
     from quernel.runtime.devices import Device
@@ -137,6 +137,8 @@ class Graph(Interceptor):
                 raise LaunchError(
                     f"the graph is of {self.device.name}, the stream of {stream.device.name}", fix="use one device"
                 )
+        if standing and is_graph_taken(self.device):
+            return
         handle = None if stream is None else stream.handle
         if self._native is not None:
             native = self._native

@@ -9,10 +9,21 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from quernel.runtime.arrays import DeviceArray
     from quernel.runtime.devices import Device
     from quernel.runtime.ready import RequestedLaunch
 
-__all__ = ["Interceptor", "LaunchMode", "has_modes", "is_taken", "standing"]
+__all__ = [
+    "Interceptor",
+    "LaunchMode",
+    "before_reading",
+    "before_waiting",
+    "has_modes",
+    "is_graph_taken",
+    "is_taken",
+    "modes",
+    "standing",
+]
 
 standing: Final[list[object]] = []
 """All that stands anywhere in the process between launches and their devices. Launches on the quick path only ask
@@ -59,6 +70,18 @@ class LaunchMode:
         """
         raise AssertionError("a mode takes launches")
 
+    def take_graph(self, device: Device) -> bool:
+        """Whether a graph that is launched on a device is not to run."""
+        return False
+
+    def before_reading(self, array: DeviceArray) -> None:
+        """Is shown an array of its context whose elements are about to be read. What it raises, the reader raises."""
+        return
+
+    def before_waiting(self, device: Device) -> None:
+        """Is shown a device whose work its context is about to wait for. What it raises, the waiter raises."""
+        return
+
 
 _modes: ContextVar[tuple[LaunchMode, ...]] = ContextVar("quernel_launch_modes", default=())
 
@@ -79,9 +102,38 @@ def is_taken(launch: RequestedLaunch) -> bool:
     return any(mode.take(launch) for mode in reversed(_modes.get()))
 
 
+def is_graph_taken(device: Device) -> bool:
+    """Whether a mode of this context takes the launch of a graph, which is then not to run."""
+    return any(mode.take_graph(device) for mode in reversed(_modes.get()))
+
+
 def has_modes() -> bool:
     """Whether this context has any."""
     return bool(_modes.get())
+
+
+modes = _modes.get
+"""`modes() -> tuple[LaunchMode, ...]`: those of this context, the innermost last."""
+
+
+def before_reading(array: DeviceArray) -> None:
+    """Asks the modes of this context whether the elements of an array may be read.
+
+    Raises:
+        LaunchError: one says that they may not.
+    """
+    for mode in _modes.get():
+        mode.before_reading(array)
+
+
+def before_waiting(device: Device) -> None:
+    """Asks the modes of this context whether a device may be waited for.
+
+    Raises:
+        LaunchError: one says that it may not.
+    """
+    for mode in _modes.get():
+        mode.before_waiting(device)
 
 
 class Interceptor:

@@ -37,7 +37,7 @@ def open_loader(device: Device) -> KernelLoader[Any, Any, Any]:
     """A loader for the device's target, whose batches are recorded and observed."""
     from quernel.compiler.loader import KernelLoader
 
-    return KernelLoader(device.operations.target, records=_record_and_observe)
+    return KernelLoader(device.operations.target, records=_record_and_observe, name=device.name)
 
 
 def open_kernels(loader: KernelLoader[Any, Any, Any]) -> Kernels[Any, Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from quernel.errors import LaunchError
+from quernel.runtime.interceptors import before_waiting, standing
 
 if TYPE_CHECKING:
     from quernel.runtime.devices import Device
@@ -56,6 +57,8 @@ class Stream:
     def synchronize(self) -> None:
         """Waits for the work given to this stream, and shows what its kernels have printed."""
         self.check_open()
+        if standing:
+            before_waiting(self.device)
         self.device.operations.synchronize(self.handle)
         self.device.show_reports(self.handle)
 
@@ -111,6 +114,8 @@ class Event:
     def synchronize(self) -> None:
         """Waits until the work before the event is done."""
         self.device.check_open()
+        if standing:
+            before_waiting(self.device)
         self.device.operations.synchronize_event(self.handle)
 
     def elapsed_ns(self, later: Event) -> int:
