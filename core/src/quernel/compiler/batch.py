@@ -12,7 +12,7 @@ from quernel.compiler.inflight import Found, Job, JobState, LoadedKernel
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
     from quernel.compiler.guarded_target import GuardedTarget
@@ -112,7 +112,7 @@ class Batch:
     def _look_up(self) -> list[Job]:
         """Asks the store for each job in order, then loads the hits; what is left has to be compiled."""
         for job in self._jobs:
-            self._seek_by_id(job)
+            self._seek_by_id(job, self._target.stored)
         missed = [job for job in self._jobs if not (job.is_answered and self._land(job))]
         if missed:
             self._persists = self._target.persists(self._environment)
@@ -126,13 +126,13 @@ class Batch:
         assert self._locks is not None
         for job in jobs:
             if not job.is_fresh and self._locks.holds(job):
-                self._seek_by_id(job)
+                self._seek_by_id(job, self._target.stored_meanwhile)
         return [job for job in jobs if not (job.is_answered and self._land(job))]
 
-    def _seek_by_id(self, job: Job) -> None:
+    def _seek_by_id(self, job: Job, stored: Callable[[Environment | None, Any], Any]) -> None:
         try:
             with job.stage("look up"):
-                artifact = self._target.stored(self._environment, job.id)
+                artifact = stored(self._environment, job.id)
         except Exception as error:
             job.fail(error)
         else:

@@ -69,6 +69,10 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
         """The kept artifact of that id."""
         return self._or_miss(environment, lambda target: target.stored(id), None)
 
+    def stored_meanwhile(self, environment: Environment | None, id: ArtifactId[VariantT]) -> ArtifactT | None:  # noqa: A002
+        """What another process has kept under that id since it was missed."""
+        return self._or_miss(environment, lambda target: target.stored_meanwhile(id), None)
+
     def stored_for_ir(self, environment: Environment | None, key: IrKey) -> ArtifactT | None:
         """A kept artifact of equal IR."""
         return self._or_miss(environment, lambda target: target.stored_for_ir(key), None)

@@ -169,6 +169,10 @@ class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
     def stored(self, id: ArtifactId[VariantT]) -> ArtifactT | None:  # noqa: A002
         """The kept artifact of that id, checked against its digest, or `None`."""
 
+    def stored_meanwhile(self, id: ArtifactId[VariantT]) -> ArtifactT | None:  # noqa: A002
+        """What another process may have kept under that id since `stored` missed it. The default asks `stored`."""
+        return self.stored(id)
+
     def stored_for_source(self, source: str) -> ArtifactT | None:
         """A kept artifact that was made from that text, or `None`."""
         return None

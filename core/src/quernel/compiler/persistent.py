@@ -53,6 +53,10 @@ class PersistentTarget(CompilationTarget[VariantT, ArtifactT, LoadedT]):
         """The kept artifact of that id."""
         return None if self._store is None else self._decoded(self._store.get(self._key(id)))
 
+    def stored_meanwhile(self, id: ArtifactId[VariantT]) -> ArtifactT | None:  # noqa: A002
+        """What another process has kept under that id by now; read-only layers are not asked again."""
+        return None if self._store is None else self._decoded(self._store.get_meanwhile(self._key(id)))
+
     def stored_for_ir(self, ir_key: IrKey) -> ArtifactT | None:
         """A kept artifact of equal IR."""
         return None if self._store is None else self._decoded(self._store.get_for_ir(ir_key))

@@ -66,6 +66,16 @@ class ArtifactStore:
         """
         return self._find(self.names.kernel(key))
 
+    def get_meanwhile(self, key: KernelCacheKey) -> StoredArtifact | None:
+        """The same, for who has just missed it: only what other processes may have stored since is looked at.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        self._require_open()
+        name = self.names.kernel(key)
+        return None if name in self._dropped else self.local.find(name)
+
     def get_for_ir(self, key: IrKey) -> StoredArtifact | None:
         """The artifact that was stored for equal IR, or `None`.
 
