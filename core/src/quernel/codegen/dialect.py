@@ -40,7 +40,11 @@ class Dialect:
         indices: local, block and subgroup indices, with `{axis}` counted from the fastest and `{letter}` x, y, z.
         linear_block: the number of the block among all of an `over` launch, where such a launch has one row of blocks
             whatever its rank; empty where the toolchain counts blocks along each axis.
-        barrier: the call that lets the block wait.
+        loop: what calls the kernel for the threads of a launch, where the language has no launch of its own: a text
+            behind the kernel, with `{entry}`, `{parameters}`, `{arguments}`, and the block as `{x}`, `{y}`, `{z}`.
+            Arrays are passed as addresses then.
+        argument: an argument that such a text passes on, of `{type}` and in slot `{number}`.
+        barrier: the call that lets the block wait; empty where there is none.
         infinity: of f32 and f64.
         nan: of f32 and f64.
         bitcasts: from one scalar type to another of the same width, with `{0}`.
@@ -80,7 +84,9 @@ class Dialect:
     shared: str
     indices: Mapping[IndexKind, str]
     linear_block: str = ""
-    barrier: str
+    loop: str = ""
+    argument: str = ""
+    barrier: str = ""
     infinity: Mapping[DType, str]
     nan: Mapping[DType, str]
     bitcasts: Mapping[tuple[DType, DType], str]

@@ -34,7 +34,8 @@ class EntryParameters:
     """Declares the parameters of a kernel, and says in its scope what they stand for.
 
     Attributes:
-        listed: the declarations, in the order of the slots.
+        listed: the declarations.
+        types: the types of what the slots pass, in their order, where arrays are passed as addresses.
         prologue: lines at the kernel's start that make arrays of buffers and offsets.
     """
 
@@ -50,6 +51,7 @@ class EntryParameters:
         self._shapes: dict[int, dict[int, Code]] = {}
         self._strides: dict[int, dict[int, Code | None]] = {}
         self.listed: list[str] = []
+        self.types: list[str] = []
         self.prologue: list[str] = []
 
     def declare(self, slots: Sequence[EntrySlot]) -> None:
@@ -90,7 +92,7 @@ class EntryParameters:
 
     def _integer(self, wanted: str) -> Code:
         name = self._scope.names.fresh(wanted)
-        self.listed.append(f"const {self._types.value(i64)} {name}")
+        self._declare(f"const {self._types.value(i64)} ", name)
         return primary(name)
 
     def _pointer(self, param: Parameter, name: str) -> None:
@@ -102,7 +104,7 @@ class EntryParameters:
     def _array_pointer(self, element: ValueType, name: str, *, is_written: bool) -> None:
         pointer = self._types.pointer(element, RootKind.PARAM, is_written=is_written)
         if self._pointers is Pointers.ADDRESS:
-            self.listed.append(f"{pointer}{name}")
+            self._declare(pointer, name)
             return
         buffer, offset = self._scope.names.fresh(f"{name}_buffer"), self._scope.names.fresh(f"{name}_offset")
         self.listed += [f"{pointer}{buffer}", f"const {self._types.value(i64)} {offset}"]
@@ -110,5 +112,9 @@ class EntryParameters:
         self.prologue.append(f"{pointer}{name} = ({pointer.rstrip()})({start});")
 
     def _scalar(self, param: str, name: str, dtype: DType) -> None:
-        self.listed.append(f"const {self._types.memory(dtype)} {name}")
+        self._declare(f"const {self._types.memory(dtype)} ", name)
         self._scope.scalars[param] = self._types.loaded(primary(name), dtype)
+
+    def _declare(self, c_type: str, name: str) -> None:
+        self.types.append(c_type)
+        self.listed.append(f"{c_type}{name}")

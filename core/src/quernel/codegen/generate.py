@@ -84,6 +84,7 @@ class _Generator:
         self._indices = Indices(dialect, self._helpers, module.kernel)
         self._functions = FunctionTable(module, dialect, self._types, self._names, self._function)
         self._written: list[Lines] = []
+        self._loop = ""
 
     def text(self, slots: Sequence[EntrySlot]) -> GeneratedText:
         kernel = self._kernel(slots)
@@ -108,6 +109,8 @@ class _Generator:
             whole.extend(function)
             whole.add("")
         whole.extend(kernel)
+        for line in self._loop.splitlines():
+            whole.add(line)
         lines = whole.lines
         if self._module.kernel.options.debug:
             lines = list(_with_line_directives(lines))
@@ -150,7 +153,10 @@ class _Generator:
         entry.declare(slots)
         entry.define_arrays(contiguous=self._contiguous)
         x, y, z = (*reversed(kernel.block), 1, 1)[:3]
-        head = self._dialect.kernel.format(entry=ENTRY_MACRO, parameters=_parameters(entry.listed), x=x, y=y, z=z)
+        parts = {"entry": ENTRY_MACRO, "parameters": _parameters(entry.listed), "x": x, "y": y, "z": z}
+        head = self._dialect.kernel.format(**parts)
+        read = (self._dialect.argument.format(type=c_type, number=n) for n, c_type in enumerate(entry.types))
+        self._loop = self._dialect.loop.format(**parts, arguments=_parameters(list(read)))
         for line in head.splitlines():
             lines.add(line, kernel.loc)
         lines.open("")

@@ -69,9 +69,9 @@ class Types:
         return self._make(self.value(type_), components)
 
     def _make(self, name: str, components: tuple[Code, ...]) -> Code:
-        listed = ", ".join(f"{{{number}}}" for number in range(len(components)))
-        template = self._dialect.vector_value.format(type=name, name=name, components=listed)
-        return call(template, *components)
+        listed = ", ".join(component.text for component in components)
+        text = self._dialect.vector_value.format(type=name, name=name, components=listed)
+        return Code(text, Binding.PRIMARY, 1 + max(component.depth for component in components))
 
     def component(self, vector: Code, type_: DType, index: int) -> Code:
         """One component of a vector value."""

@@ -1,0 +1,194 @@
+"""A backend of tables, `finalize` and a loop round the kernel: what a third party writes for a language like C."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from tests.unit.codegen.c_backend import CC, CDevice
+from tests.unit.cuda.harness import array, const, definition, index, kernel, load, scalar, store
+
+from quernel.compiler import (
+    AlignedVariant,
+    ArgumentPacker,
+    ArtifactId,
+    CompilationRecording,
+    ForeignSource,
+    KernelDefinition,
+    Specialization,
+)
+from quernel.compiler.arguments import ArrayArgument
+from quernel.dtypes import ArrayType, ScalarType, VectorType, f16, f32, f64, i32, i64, u8
+from quernel.errors import CompilationError, ValidationError
+from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
+from quernel.identity import KernelId
+from quernel.ir.nodes import (
+    Atomic,
+    AtomicOp,
+    Barrier,
+    Binary,
+    BinaryOp,
+    Cast,
+    Fma,
+    IndexKind,
+    Module,
+    Param,
+    Place,
+    Root,
+    RootKind,
+    VecGet,
+    VecMake,
+)
+from quernel.locations import Location
+
+pytestmark = pytest.mark.skipif(CC is None, reason="needs a C compiler, for example gcc")
+
+LOG = logging.getLogger(__name__)
+WHOLE = AlignedVariant(aligned16=True, contiguous=True, index32=True)
+
+
+def made(of: Module | KernelDefinition) -> KernelDefinition:
+    return definition(of) if isinstance(of, Module) else of
+
+
+def lowered(of: Module | KernelDefinition, variant: AlignedVariant = WHOLE) -> Any:
+    kernel_id = ArtifactId(made(of).id, variant)
+    return CDevice().target.compiler.lower(made(of), kernel_id, CompilationRecording(), LOG)
+
+
+def run(of: Module | KernelDefinition, geometry: Geometry, *arguments: Any, variant: AlignedVariant = WHOLE) -> None:
+    device, kernel_id = CDevice(), ArtifactId(made(of).id, variant)
+    artifact = device.target.compiler.finalize(kernel_id, lowered(of, variant))
+    loaded = device.target.load(kernel_id, artifact)
+    given = [
+        ArrayArgument(item.ctypes.data, item.shape, tuple(stride // item.itemsize for stride in item.strides))
+        if isinstance(item, np.ndarray)
+        else item
+        for item in arguments
+    ]
+    cells = ArgumentPacker(artifact.header)(given, geometry)
+    device.launch(loaded, artifact.header, geometry, cells, None)
+
+
+def saxpy() -> Module:
+    value = Fma(a=Param(name="a", type=f32), b=load("x", f32), c=load("y", f32))
+    params = (scalar("a", f32), array("x", f32), array("y", f32))
+    return kernel(params, (store("y", value),), name="saxpy")
+
+
+def test_every_point_runs_once_and_none_beyond_the_extent() -> None:
+    x, y = np.arange(1000, dtype=np.float32), np.ones(1000, np.float32)
+    run(saxpy(), extent_geometry(990, (64,)), 2.0, x, y)
+    assert np.array_equal(y, np.where(np.arange(1000) < 990, 2 * x + 1, 1))
+
+
+@pytest.mark.parametrize("variant", [AlignedVariant(), AlignedVariant(index32=True)])
+def test_strides_are_arguments_of_what_is_not_contiguous(variant: AlignedVariant) -> None:
+    x, y = np.arange(200, dtype=np.float32)[::2], np.zeros(300, np.float32)[::-3]
+    run(saxpy(), extent_geometry(100, (64,)), 3.0, x, y, variant=variant)
+    assert np.array_equal(y, 3 * x)
+
+
+def test_axes_are_in_array_order() -> None:
+    here = (index(axis=0), index(axis=1))
+    value = Binary(op=BinaryOp.ADD, left=Binary(op=BinaryOp.MUL, left=here[0], right=const(100)), right=here[1])
+    y = np.zeros((7, 33), np.int64)
+    module = kernel((array("y", i64, 2),), (store("y", value, *here),), block=(4, 8))
+    run(module, extent_geometry((7, 33), (4, 8)), y)
+    assert np.array_equal(y, np.add.outer(100 * np.arange(7), np.arange(33)))
+
+
+def test_atomics_count_every_thread_of_a_grid() -> None:
+    place = Place(root=Root(RootKind.PARAM, "n"), indices=(const(0),), type=i32)
+    add = Atomic(op=AtomicOp.ADD, place=place, operands=(const(1, i32),), result=None)
+    n = np.zeros(1, np.int32)
+    run(kernel((array("n", i32),), (add,), form=LaunchForm.GRID, block=(32,)), grid_geometry(5, (32,)), n)
+    assert n[0] == 160
+
+
+def test_vectors_are_structs_and_half_floats_are_bits() -> None:
+    pair = VectorType(f32, 2)
+    made = VecMake(components=(Cast(operand=load("h", f16), type=f32), const(0.5, f32)), type=pair)
+    parts = tuple(VecGet(operand=made, index=number, type=f32) for number in (0, 1))
+    total = Binary(op=BinaryOp.ADD, left=parts[0], right=parts[1])
+    h, y = np.arange(10, dtype=np.float16), np.zeros(10, np.float32)
+    run(kernel((array("h", f16), array("y", f32)), (store("y", total),)), extent_geometry(10, (64,)), h, y)
+    assert np.array_equal(y, np.arange(10) + 0.5)
+
+
+def test_what_the_target_has_not_is_refused_by_name() -> None:
+    module = kernel((array("y", u8),), (Barrier(),), form=LaunchForm.GRID)
+    with pytest.raises(ValidationError, match="the target c:host has no barriers"):
+        lowered(module)
+
+
+def test_a_complaint_of_the_compiler_is_shown_at_the_users_line() -> None:
+    text = lowered(saxpy())
+    where = Location("user.py", 12, 4)
+    number = next(n for n, line in enumerate(text.text.splitlines()) if "fmaf(" in line)
+    lines = [*text.lines]
+    lines[number] = where
+    broken = text.text.replace("fmaf(", "nonsense + fmaf(")
+    compiler = CDevice().target.compiler
+    with pytest.raises(CompilationError, match=r"kernel saxpy: cc refuses the text: .nonsense. undeclared") as caught:
+        compiler.finalize(ArtifactId(made(saxpy()).id, WHOLE), attrs.evolve(text, text=broken, lines=tuple(lines)))
+    assert caught.value.where == where
+
+
+def test_equal_kernels_of_other_names_are_equal_sources() -> None:
+    compiler, one = CDevice().target.compiler, saxpy()
+    other = Module(kernel=attrs.evolve(one.kernel, name="axpy"))
+    assert compiler.source(lowered(one)) == compiler.source(lowered(other))
+
+
+def test_the_compiler_pickles() -> None:
+    compiler = CDevice().target.compiler
+    again = pickle.loads(pickle.dumps(compiler))
+    assert (again.build_id, again.target_info) == (compiler.build_id, compiler.target_info)
+
+
+def foreign(entry: str, language: str = "c") -> KernelDefinition:
+    text = """
+    #include <stdint.h>
+    void doubled(const unsigned char *cells, const int64_t *grid)
+    {
+        double a = *(double *)cells, *x = *(double **)(cells + 8);
+        int64_t n = *(int64_t *)(cells + 16), stride = *(int64_t *)(cells + 24);
+        for (int64_t i = 0; i < n; i++) x[i * stride] *= a;
+    }
+    """
+    parameters = (("a", ScalarType(f64)), ("x", ArrayType(f64, 1)))
+    specialization = Specialization(parameters, (), LaunchForm.GRID, (64,))
+    return KernelDefinition(
+        KernelId("doubled", "1" * 64), specialization, foreign=ForeignSource(language, text, entry, ("x",))
+    )
+
+
+def test_a_ready_made_source_gets_lengths_and_strides_in_elements() -> None:
+    x = np.arange(20, dtype=np.float64)
+    run(foreign("doubled"), grid_geometry(1, (64,)), 3.0, x[::2])
+    assert np.array_equal(x[::2], 3.0 * np.arange(0, 20, 2))
+    assert np.array_equal(x[1::2], np.arange(1, 20, 2))
+
+
+def test_a_ready_made_source_in_another_language_is_refused() -> None:
+    with pytest.raises(ValidationError, match="'llvm-ir', which c targets do not compile"):
+        lowered(foreign("doubled", "llvm-ir"))
+
+
+@pytest.mark.parametrize("entry", ["", "a b", "k; -o /tmp/x", "9", "k<float>"])
+def test_an_entry_that_is_no_name_never_reaches_the_compiler(entry: str) -> None:
+    with pytest.raises(ValidationError, match="is no name of a function in 'c'"):
+        lowered(foreign(entry))
+
+
+def test_indices_of_a_grid_are_the_loops() -> None:
+    block = index(IndexKind.BLOCK_ID)
+    y = np.zeros(12, np.int64)
+    body = (store("y", block, index()),)
+    run(kernel((array("y", i64),), body, form=LaunchForm.GRID, block=(4,)), grid_geometry(3, (4,)), y)
+    assert y.tolist() == [0] * 4 + [1] * 4 + [2] * 4
