@@ -55,9 +55,9 @@ def test_demo_on_a_photograph_says_compiled_then_loaded_and_writes_pictures(tmp_
         return done.stdout
 
     first, second = demo(), demo()
-    assert first.count("compiled") == 4
-    assert "loaded" not in first
-    assert second.count("loaded") == 4
+    assert first.count("│ compiled ") == 4
+    assert "│ loaded " not in first
+    assert second.count("│ loaded ") == 4
     assert "NO" not in second
     for name in ("input", "contrast", "blurred", "edges"):
         with Image.open(tmp_path / "out" / f"{name}.png") as written:

@@ -236,7 +236,7 @@ def _report(device: Device, picture: Any, steps: list[_Step], records: _Records,
 
     _, height, width = picture.shape
     compiled = Table(title=f"How each kernel came to {escape(device.name)}, in milliseconds", title_justify="left")
-    compiled.add_column("kernel")
+    compiled.add_column("kernel", no_wrap=True, min_width=max(len(step.kernel) for step in steps))
     compiled.add_column("outcome")
     for stage in _STAGES:
         compiled.add_column(stage, justify="right")
@@ -252,8 +252,8 @@ def _report(device: Device, picture: Any, steps: list[_Step], records: _Records,
         compiled.add_row(
             step.kernel,
             records.outcome_of(step.kernel),
-            *(f"{stages[stage] / 1e6:.2f}" if stage in stages else "" for stage in _STAGES),
-            f"{record.duration_ns / 1e6:.2f}" if record is not None else "",
+            *(f"{stages[stage] / 1e6:.1f}" if stage in stages else "" for stage in _STAGES),
+            f"{record.duration_ns / 1e6:.1f}" if record is not None else "",
         )
         ran.add_row(
             step.kernel,

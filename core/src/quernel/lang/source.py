@@ -30,6 +30,12 @@ _FUTURE_FLAGS = functools.reduce(
 )
 
 
+_HOW_TO_KEEP_SOURCE = (
+    "keep the function in a .py file or a notebook cell (Python's own prompt and `python -` keep no source, IPython "
+    "does), or register the text that is executed in linecache.cache"
+)
+
+
 @attrs.frozen(eq=False)
 class Source:
     """The source of one function.
@@ -89,8 +95,7 @@ def read_source(function: types.FunctionType) -> Source:
         raise KernelSyntaxError(
             f"the source of {code.co_qualname} cannot be read from {code.co_filename}",
             where=where,
-            fix="keep the function in a .py file or a notebook cell, or register the text that is executed in "
-            "linecache.cache",
+            fix=_HOW_TO_KEEP_SOURCE,
         )
     changed = KernelSyntaxError(
         f"{code.co_filename} changed since it was imported: {code.co_qualname} is not what runs any more",
