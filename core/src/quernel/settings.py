@@ -16,12 +16,14 @@ from quernel.errors import SettingError
 __all__ = [
     "VARIABLES",
     "CpuEmitter",
+    "CpuMathematics",
     "RecordsLevel",
     "adopt",
     "checked",
     "compile_limit_s",
     "cpu_coarsening",
     "cpu_emitter",
+    "cpu_mathematics",
     "cpu_streaming",
     "device",
     "environment_path",
@@ -43,11 +45,15 @@ RecordsLevel = Literal["off", "basic", "full"]
 CpuEmitter = Literal["spmd", "scalar"]
 """How the CPU backend writes a kernel: threads as lanes of vectors, or as a loop."""
 
+CpuMathematics = Literal["own", "library"]
+"""Whose functions of f32 vectors the CPU backend takes first: its own, or the C library's."""
+
 VARIABLES = {
     "QUERNEL_CHECKED": "every launch checks its indices and assertions: 1 or 0 (default)",
     "QUERNEL_COMPILE_LIMIT": "seconds that one kernel may compile on a worker, of processes or of another machine",
     "QUERNEL_CPU_COARSENING": "several vectors of threads run together on the CPU: 1 (default) or 0",
     "QUERNEL_CPU_EMITTER": "how CPU code is written: spmd (default) or scalar",
+    "QUERNEL_CPU_MATHEMATICS": "whose functions of f32 vectors CPU code calls: own (default) or library",
     "QUERNEL_DEVICE": "the device of launches whose arguments do not say, as a device string",
     "QUERNEL_ENVIRONMENT": "the folder that keeps compiled kernels and records",
     "QUERNEL_INTERPRET": "every launch runs in the reference interpreter: 1 or 0 (default)",
@@ -149,6 +155,17 @@ def cpu_emitter() -> CpuEmitter:
 def cpu_coarsening() -> bool:
     """Whether `QUERNEL_CPU_COARSENING` (default on) lets the CPU backend run several vectors of threads together."""
     return _text("QUERNEL_CPU_COARSENING") is None or _flag("QUERNEL_CPU_COARSENING")
+
+
+def cpu_mathematics() -> CpuMathematics:
+    """Whose f32 functions `QUERNEL_CPU_MATHEMATICS` lets the CPU backend use: its `own` (default) or a `library`'s."""
+    name = "QUERNEL_CPU_MATHEMATICS"
+    text = _text(name)
+    if text is None:
+        return "own"
+    if text.lower() not in get_args(CpuMathematics):
+        raise _refused(name, text, "own or library")
+    return cast(CpuMathematics, text.lower())
 
 
 def cpu_streaming() -> bool:

@@ -1,7 +1,7 @@
 """Targets: the host, and processors by name; what a fingerprint says of each. Nothing here compiles.
 
 A target's facts for the compiler are the details `triple`, `cpu`, `features`, `vector_bytes` and `vector_library`, and
-the settings `emitter` and `coarsening`.
+the settings `emitter`, `coarsening` and `mathematics`.
 """
 
 from __future__ import annotations
@@ -87,12 +87,30 @@ def named_target(name: str) -> TargetInfo:
 def _set_up(name: str, triple: str, cpu: str, features: str, library: str) -> TargetInfo:
     """The target as the settings of this moment have it."""
     coarsening = "on" if settings.cpu_coarsening() else "off"
-    return _target(name, triple, cpu, features, library, settings.cpu_emitter(), coarsening, host().llvm)
+    return _target(
+        name,
+        triple,
+        cpu,
+        features,
+        library,
+        settings.cpu_emitter(),
+        coarsening,
+        settings.cpu_mathematics(),
+        host().llvm,
+    )
 
 
 @cache
 def _target(
-    name: str, triple: str, cpu: str, features: str, library: str, emitter: str, coarsening: str, llvm: str
+    name: str,
+    triple: str,
+    cpu: str,
+    features: str,
+    library: str,
+    emitter: str,
+    coarsening: str,
+    mathematics: str,
+    llvm: str,
 ) -> TargetInfo:
     vector_bytes = _vector_bytes(triple, frozenset(features.split(",")))
     details = {
@@ -100,6 +118,7 @@ def _target(
         "cpu": cpu,
         "emitter": emitter,
         "features": features,
+        "mathematics": mathematics,
         "triple": triple,
         "vector_bytes": str(vector_bytes),
         "vector_library": library,
@@ -131,11 +150,19 @@ def _vector_bytes(triple: str, features: frozenset[str]) -> int:
 
 
 def enabled_features(target: TargetInfo) -> frozenset[str]:
-    """The processor features that the target has, as far as its details say; `half` where f16 converts in hardware."""
+    """The processor features that the target has, as far as its details say.
+
+    With `half`, f16 converts in hardware; with `fma`, products and sums are fused there; with `own-mathematics`, our
+    own mathematical functions are used.
+    """
     listed = target.detail("features").split(",")
     features = {feature[1:] for feature in listed if feature.startswith("+")}
-    if "f16c" in features or target.detail("triple").startswith(("aarch64", "arm64")):
+    if target.detail("triple").startswith(("aarch64", "arm64")):
+        features |= {"half", "fma"}
+    if "f16c" in features:
         features.add("half")
+    if target.detail("mathematics") == "own":
+        features.add("own-mathematics")
     return frozenset(features)
 
 

@@ -1,8 +1,8 @@
 """The mathematical functions: exact ones as instructions, the others as calls of the C library.
 
 LLVM's own intrinsics would become scalar calls. Called by its C name, with its vector forms attached, a function is
-vectorised along with the loop where the vector library has it. On vectors of lanes the vector forms are called here, as
-often as they take; a function without one is called lane by lane.
+vectorised along with the loop where the vector library has it. On vectors of lanes our own functions come first; then
+the vector forms, called here as often as they take; a function without one is called lane by lane.
 """
 
 from __future__ import annotations
@@ -87,9 +87,10 @@ def emit_math(
             | MathFunction.HYPOT
         ):
             single = register_type(operand)
-            own = inline_function(function, unit, single) if arithmetic.lanes else None
+            own = inline_function(unit, function, single, arithmetic.lanes) if arithmetic.lanes else None
             if own is not None:
-                return rounded(arithmetic, operand, arithmetic.called(single, *own, single, x))
+                operands = ", ".join(f"{llvm} {value}" for value in values)
+                return rounded(arithmetic, operand, code.value(f"call {llvm} {own}({operands})"))
             name = _C_NAMES.get(function, function.value) + ("" if single == "double" else "f")
             symbol = unit.pure_function(single, name, len(values))
             if arithmetic.lanes:

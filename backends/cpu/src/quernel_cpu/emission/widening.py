@@ -45,9 +45,6 @@ def _widened_line(unit: Unit, line: str, lanes: int) -> str:
 def _vector_function(unit: Unit, name: str, scalar: str, num_operands: int, lanes: int) -> str:
     if not name.startswith("llvm."):
         return lanewise(unit, name, scalar, num_operands, lanes)
-    if name == "llvm.ldexp.f32.i32":
-        result, exponent = wide("float", lanes), wide("i32", lanes)
-        return unit.declare(result, f"llvm.ldexp.v{lanes}f32.v{lanes}i32", result, exponent)
     vector = wide(scalar, lanes)
     return unit.declare(vector, _INTRINSIC_TYPE.sub(rf".v{lanes}\1", name), *[vector] * num_operands)
 
