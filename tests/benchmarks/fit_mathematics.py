@@ -120,34 +120,23 @@ def main() -> None:
         [single] * 3,
         [],
     )
-    for degrees in ((5, 3), (4, 3), (5, 2), (6, 3)):
-        show(
-            "tanh(x) = x * top(x**2) / (1 + x**2 * bottom(x**2))",
-            spread(0.01, 9.02) ** 2,
-            lambda z: mp.tanh(root(z)) / root(z),
-            lambda z: root(z) / mp.tanh(root(z)),
-            [lambda _: 1.0, *[single] * degrees[0]],
-            [single] * degrees[1],
-        )
-    for degrees in ((6, 3), (5, 4), (6, 4), (5, 3)):
-        show(
-            "erf(x) = x * top(x**2) / (1 + x**2 * bottom(x**2))",
-            spread(0.01, 3.93) ** 2,
-            lambda z: mp.erf(root(z)) / root(z),
-            lambda z: root(z) / mp.erf(root(z)),
-            [single] * (degrees[0] + 1),
-            [single] * degrees[1],
-        )
+    show(
+        "erf(x) = x * top(x**2) / (1 + x**2 * bottom(x**2))",
+        spread(0.01, 3.93) ** 2,
+        lambda z: mp.erf(root(z)) / root(z),
+        lambda z: root(z) / mp.erf(root(z)),
+        [single] * 7,
+        [single] * 4,
+    )
     logarithm = lambda f: mp.log(1 + f, 2) / f if f else 1 / mp.log(2)  # noqa: E731 — one expression, used twice
-    for n in (7, 8, 9):
-        show(
-            "log2(1 + f) = f * top(f)",
-            spread(math.sqrt(0.5) - 1.0001, math.sqrt(2) - 0.9999),
-            logarithm,
-            lambda f: 1 / logarithm(f),
-            [double] * 5 + [single] * n,
-            [],
-        )
+    show(
+        "log2(1 + f) = f * top(f)",
+        spread(math.sqrt(0.5) - 1.0001, math.sqrt(2) - 0.9999),
+        logarithm,
+        lambda f: 1 / logarithm(f),
+        [double] * 5 + [single] * 8,
+        [],
+    )
     show(
         "2**r = top(r)",
         spread(-0.5001, 0.5001),

@@ -23,6 +23,18 @@ def test_the_emitter_and_coarsening_are_settings(monkeypatch: pytest.MonkeyPatch
     assert plain.capabilities.subgroups
 
 
+def test_whose_mathematics_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUERNEL_CPU_MATHEMATICS", raising=False)
+    usual = host_target()
+    assert usual.detail("mathematics") == "own"
+    monkeypatch.setenv("QUERNEL_CPU_MATHEMATICS", "library")
+    assert host_target().detail("mathematics") == "library"
+    assert host_target().fingerprint != usual.fingerprint
+    monkeypatch.setenv("QUERNEL_CPU_MATHEMATICS", "theirs")
+    with pytest.raises(SettingError, match="own or library"):
+        host_target()
+
+
 def test_an_unknown_emitter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUERNEL_CPU_EMITTER", "simd")
     with pytest.raises(SettingError, match="spmd or scalar"):

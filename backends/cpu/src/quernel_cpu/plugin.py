@@ -76,7 +76,10 @@ class CpuBackend(Backend):
                 ("llvmlite", llvmlite),
                 ("LLVM", toolchain_version()),
                 ("processor", f"{_processor_name()} ({target.detail('cpu')})"),
-                ("vector library", library if library != "none" else "none; mathematical functions run in scalar code"),
+                (
+                    "vector library",
+                    library if library != "none" else "none; functions without a form of our own run in scalar code",
+                ),
             )
         )
 
