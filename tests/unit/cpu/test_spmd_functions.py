@@ -139,6 +139,18 @@ def test_results_that_an_f32_holds_come_out_exactly(level: str) -> None:
         assert applied(built(function, "own", level), zeros).tolist() == [value] * 5
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("function", [MathFunction.ERF, MathFunction.TANH], ids=lambda function: function.value)
+def test_a_curve_levels_off_at_one_and_never_passes_it(function: MathFunction, level: str) -> None:
+    start, end = (np.array([3.4, 4.0]) if function is MathFunction.ERF else np.array([8.0, 9.2])).astype(np.float32)
+    rising = np.arange(start.view(np.uint32), end.view(np.uint32), dtype=np.uint32).view(np.float32)
+    program = built(function, "own", level)
+    assert applied(program, rising).max() == 1
+    far = np.array([9.2, 50.0, 1e30, math.inf], np.float32)
+    assert applied(program, far).tolist() == [1.0] * 4
+    assert applied(program, -far).tolist() == [-1.0] * 4
+
+
 @cache
 def angles_near_multiples_of_a_right_angle() -> list[float]:
     """Of each size from 2**-1 on, the f32 nearest to a multiple of pi/2, by continued fractions of 2**k * 2/pi."""

@@ -1,10 +1,10 @@
 """Our own f32 sine and cosine, for operands of any size.
 
 |x| is n * pi/2 + r. Up to 2**16 the multiple of pi/2 is subtracted in three parts (W. Cody and W. Waite, "Software
-Manual for the Elementary Functions", 1980). Beyond it, |x| = m * 2**k with an integer m of 24 bits, and 2**k * 2/pi, less
-multiples of 4, is found in a table with 80 digits (as M. Payne and R. Hanek do it, "Radian Reduction for Trigonometric
-Functions", 1983): m times its first 29 digits is exact in f64, and n leaves it exactly. No f32 of that size is nearer to
-a multiple of pi/2 than 2**-30 of pi/2, and the sum is within 2**-56 of it: at least 26 digits of r are right.
+Manual for the Elementary Functions", 1980). Beyond it, |x| = m * 2**k with an integer m of 24 bits, and 2**k * 2/pi,
+less multiples of 4, is found in a table with 80 digits (as M. Payne and R. Hanek do it, "Radian Reduction for
+Trigonometric Functions", 1983): m times its first 29 digits is exact in f64, and n leaves it exactly. No f32 of that
+size is nearer to a multiple of pi/2 than 2**-30 of pi/2, and the sum is within 2**-56 of it: r is right to 26 digits.
 Coefficients are our own, made by `tests/benchmarks/fit_mathematics.py`.
 """
 
