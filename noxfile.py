@@ -55,6 +55,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def math(session: nox.Session) -> None:
+    """Every f32 function against its bound, six of them over all 2**32 operands; says at the start how long it takes."""
+    install(session, "test")
+    session.run("python", "-m", "quernel.testing.mathematics", *session.posargs)
+
+
+@nox.session
 def gpu(session: nox.Session) -> None:
     """On a machine with a CUDA device: its own tests, the kit, random kernels, and a part under compute-sanitizer."""
     install(session, "test")

@@ -54,6 +54,7 @@ VARIABLES = {
     "QUERNEL_CPU_COARSENING": "several vectors of threads run together on the CPU: 1 (default) or 0",
     "QUERNEL_CPU_EMITTER": "how CPU code is written: spmd (default) or scalar",
     "QUERNEL_CPU_MATHEMATICS": "whose functions of f32 vectors CPU code calls: own (default) or library",
+    "QUERNEL_CPU_STREAMING": "stores of CPU code may go past the caches: 1 (default) or 0",
     "QUERNEL_DEVICE": "the device of launches whose arguments do not say, as a device string",
     "QUERNEL_ENVIRONMENT": "the folder that keeps compiled kernels and records",
     "QUERNEL_INTERPRET": "every launch runs in the reference interpreter: 1 or 0 (default)",
@@ -232,8 +233,8 @@ def refusals() -> tuple[SettingError, ...]:
     """What is wrong with the variables that are set: one error for each value that is not understood."""
     found = []
     for read in (
-        environment_path, device, checked, interpret, no_cache, num_threads, cpu_emitter, cpu_coarsening, records_level,
-        several_points, compile_limit_s, lock_timeout_s,
+        environment_path, device, checked, interpret, no_cache, num_threads, cpu_emitter, cpu_coarsening,
+        cpu_mathematics, cpu_streaming, records_level, several_points, compile_limit_s, lock_timeout_s,
     ):  # fmt: skip
         try:
             read()

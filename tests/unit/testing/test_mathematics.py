@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from quernel.errors import DeviceError
+from quernel.errors import PluginError
 from quernel.ir.nodes import MathFunction
 from quernel.testing.bounds import BOUNDS
 from quernel.testing.mathematics import errors_in_ulps, exact_results, running
@@ -97,5 +97,5 @@ def test_a_run_fails_beyond_a_bound(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 def test_an_unknown_device_is_refused() -> None:
-    with pytest.raises(DeviceError, match="nowhere"):
+    with pytest.raises(PluginError, match="nowhere"):
         running.check([MathFunction.EXP], "nowhere", 4096, 1, math.inf)

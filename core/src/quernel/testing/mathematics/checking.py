@@ -22,6 +22,8 @@ NUM_PARTS: Final = 1 << (32 - PART_BITS)
 """Operands come in so many parts: those of one sign, one exponent and the same first digits."""
 _PIECE: Final = 1 << 15
 """So many operands, results and errors fit a core's cache."""
+_SMALLEST_NORMAL: Final = 2.0**-126
+_LARGEST: Final = 2.0**128 - 2.0**104
 _BEYOND: Final = 2.0**128
 
 
@@ -81,9 +83,9 @@ def errors_in_ulps(result: Array, exact: Array, *, at_least: float = 0.0) -> Arr
     where the exact one is finite.
     """
     with np.errstate(all="ignore"):
-        size = np.minimum(np.abs(exact), np.finfo(np.float32).max)
-        unit = np.spacing(np.maximum(size, at_least).astype(np.float32)).astype(np.float64)
         bounded = np.clip(exact, -_BEYOND, _BEYOND)
+        _, exponents = np.frexp(np.clip(np.abs(exact), max(at_least, _SMALLEST_NORMAL), _LARGEST))
+        unit = np.ldexp(1.0, exponents - 24)
         errors: Array = np.abs(np.clip(result.astype(np.float64), -_BEYOND, _BEYOND) - bounded) / unit
     is_alike = np.where(np.isnan(exact), np.isnan(result), ~np.isnan(result))
     is_alike &= ~np.isinf(exact) | (result == exact)
