@@ -56,7 +56,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def math(session: nox.Session) -> None:
-    """Every f32 function against its bound, six of them over all 2**32 operands; says at the start how long it takes."""
+    """Every f32 function against its bound, six of them over all 2**32 operands; says first how long it takes."""
     install(session, "test")
     session.run("python", "-m", "quernel.testing.mathematics", *session.posargs)
 
