@@ -151,8 +151,8 @@ def test_threads_take_their_own_share_first(native: NativeWorkers) -> None:
     assert address is not None
     assert native.run(address, b"", b"", 0, 0, 300, 1, 2)
     assert begun.pop(threading.get_native_id()) == 0
-    assert set(begun.values()) <= {100, 200}
     assert begun
+    assert min(begun.values()) >= 100
 
 
 def test_a_short_launch_wakes_workers_only_in_a_row_of_launches_and_not_each_time() -> None:
