@@ -23,7 +23,7 @@ INTERNAL: dict[type, set[str]] = {
         *("check_open", "copy_memory", "give", "is_capturing", "is_intercepted", "is_left_behind"),
         *("keep_report", "loader", "show_reports"),
     },
-    qn.DeviceArray: {"address", "allocation", "bounds", "launch_kind", "offset_bytes"},
+    qn.DeviceArray: {"address", "allocation", "bounds", "launch_kind", "offset_bytes", "steps"},
     qn.Stream: {"check_open", "handle"},
     qn.Event: {"handle"},
     qn.Graph: {"applies", "captures", "take"},

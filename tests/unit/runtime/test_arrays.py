@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import operator
 import threading
 import time
 import weakref
@@ -353,6 +354,25 @@ def test_launch_of_another_thread_ends_though_the_device_is_closed_meanwhile() -
     thread.join()
     assert failures == []
     assert (out > 0).all()
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow),
+        *(operator.matmul, operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift),
+        *(operator.lt, operator.le, operator.gt, operator.ge, operator.iadd, operator.imul),
+        *(lambda a, _: -a, lambda a, _: ~a, lambda a, _: abs(a)),
+    ],
+)
+def test_arithmetic_on_whole_arrays_is_refused_with_what_to_do(compute: Any) -> None:
+    array = qn.device("reference").zeros(3, qn.i32)
+    for left, right in ((array, 1), (array, array)):
+        with pytest.raises(KernelTypeError, match=r"device arrays have no `.*\n  fix: write a kernel, or .*numpy\(\)"):
+            compute(left, right)
+    if compute in (operator.add, operator.matmul, operator.xor):
+        with pytest.raises(KernelTypeError, match="device arrays have no"):
+            compute(1, array)
 
 
 def test_use_after_close_says_so() -> None:

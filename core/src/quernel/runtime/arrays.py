@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 
@@ -513,6 +513,45 @@ class DeviceArray:
         self.device.check_open()
         if self.device.is_capturing:
             raise LaunchError(f"an array cannot be {done} while a graph is captured", fix="do it before or after")
+
+
+_WITHOUT = {
+    "+": "add radd",
+    "-": "sub rsub neg",
+    "*": "mul rmul",
+    "/": "truediv rtruediv",
+    "//": "floordiv rfloordiv",
+    "%": "mod rmod",
+    "**": "pow rpow",
+    "@": "matmul rmatmul",
+    "&": "and rand",
+    "|": "or ror",
+    "^": "xor rxor",
+    "~": "invert",
+    "<<": "lshift rlshift",
+    ">>": "rshift rrshift",
+    "abs": "abs",
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
+}
+"""Operators of NumPy's arrays that a device array does not have, and Python's names of them."""
+
+
+def _without(sign: str) -> Callable[..., NoReturn]:
+    def refuse(self: DeviceArray, *other: object) -> NoReturn:
+        raise KernelTypeError(
+            f"device arrays have no `{sign}`: kernels compute with their elements",
+            fix="write a kernel, or compute on the host with a.numpy()",
+        )
+
+    return refuse
+
+
+for _sign, _names in _WITHOUT.items():
+    for _name in _names.split():
+        setattr(DeviceArray, f"__{_name}__", _without(_sign))
 
 
 def _element(value: Any, dtype: DType) -> HostArray:
