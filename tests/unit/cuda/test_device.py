@@ -348,3 +348,30 @@ def test_scalars_are_cells_of_their_width(device: CudaDevice, fake: FakeDriver) 
     run(geometry, ArgumentPacker(header)([1.5, ArrayArgument(0x40, (10,), (1,))], geometry), None)
     first = cells_at(fake.launched[-1][3], len(header.slots))[0]
     assert struct.pack("<Q", first)[:4] == struct.pack("<f", 1.5)
+
+
+def test_closing_takes_the_kernels_out_of_the_shared_context(device: CudaDevice, fake: FakeDriver) -> None:
+    loaded = ready(device, doubled())[2]
+    device.close()
+    assert [arguments for name, arguments in fake.calls if name == "cuModuleUnload"] == [(loaded.module,)]
+    assert fake.names().index("cuModuleUnload") < fake.names().index("cuDevicePrimaryCtxRelease")
+
+
+@pytest.mark.parametrize("refused", ["cuStreamCreate", "cuDeviceGetDefaultMemPool"])
+def test_a_device_that_does_not_open_gives_its_context_back(fake: FakeDriver, refused: str) -> None:
+    backend = CudaBackend()
+    infos = backend.devices()
+    assert isinstance(infos, tuple)
+    fake.failing[refused] = status("CUDA_ERROR_OUT_OF_MEMORY")
+    with pytest.raises(DeviceError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+        backend.open(infos[0])
+    assert "cuDevicePrimaryCtxRelease" in fake.names()
+    assert fake.current == []
+
+
+def test_an_overlapping_copy_that_fails_keeps_no_memory(device: CudaDevice, fake: FakeDriver) -> None:
+    memory = device.allocate(1000)
+    fake.failing["cuMemcpyDtoDAsync"] = status("CUDA_ERROR_INVALID_VALUE")
+    with pytest.raises(DeviceError, match="copying on the device failed"):
+        device.copy(memory, 8, memory, 0, 500, None)
+    assert len(fake.memory) == 1

@@ -79,6 +79,36 @@ def test_memory_is_copied_and_filled_on_the_device(device: OpenclDevice) -> None
     assert back.tolist() == [1, 2, 3, 4] * 4
 
 
+@pytest.mark.parametrize(("size", "offset"), [(12, 0), (8, 4), (3, 1), (256, 0), (4, 4)])
+def test_memory_is_filled_with_patterns_of_any_size_at_any_place(device: OpenclDevice, size: int, offset: int) -> None:
+    memory, pattern = device.allocate(1000), bytes(range(1, size))[:255] + b"\x07"
+    device.fill(memory, 0, b"\0", 1000, None)
+    device.fill(memory, offset, pattern, 3, None)
+    back = np.zeros(1000, np.uint8)
+    device.copy_to_host(back, memory, 0, None)
+    assert back.tobytes() == (bytes(offset) + pattern * 3).ljust(1000, b"\0")
+
+
+@pytest.mark.parametrize(("to", "start", "nbytes"), [(8, 0, 100), (0, 8, 100), (5, 5, 50), (100, 0, 100), (7, 3, 0)])
+def test_copies_within_memory_may_overlap(device: OpenclDevice, to: int, start: int, nbytes: int) -> None:
+    memory, data = device.allocate(200), np.arange(200, dtype=np.uint8)
+    device.copy_from_host(memory, 0, data, None)
+    device.copy(memory, to, memory, start, nbytes, None)
+    back, expected = np.zeros(200, np.uint8), data.copy()
+    expected[to : to + nbytes] = data[start : start + nbytes]
+    device.copy_to_host(back, memory, 0, None)
+    assert np.array_equal(back, expected)
+
+
+def test_a_launch_that_the_driver_refuses_is_an_error_of_ours(device: OpenclDevice) -> None:
+    built = adder(device)
+    memory = device.allocate(400)
+    geometry = extent_geometry(100, (32,))  # the kernel was compiled for another block
+    cells = ArgumentPacker(built.header)([2.0, argument(memory, 100)], geometry)
+    with pytest.raises(DeviceError, match=r"launching k failed: the driver says INVALID_WORK_GROUP_SIZE"):
+        built.run(geometry, cells, None)
+
+
 def test_empty_memory_is_no_special_case(device: OpenclDevice) -> None:
     memory = device.allocate(0)
     device.free(memory)

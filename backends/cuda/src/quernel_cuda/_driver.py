@@ -53,7 +53,8 @@ class DriverMissingError(DeviceError):
 
 _lock = threading.Lock()
 _loaded: Any = None
-_missing: DriverMissingError | None = None
+_missing: tuple[str, str] | None = None
+"""What stands in the way, and the mend."""
 
 
 def driver() -> Any:
@@ -66,7 +67,7 @@ def driver() -> Any:
         return _loaded
     with _lock:
         if _missing is not None:
-            raise _missing
+            raise DriverMissingError(_missing[0], fix=_missing[1])
         return _loaded if _loaded is not None else _load()
 
 
@@ -77,22 +78,19 @@ def _load() -> Any:
 
         status, *_ = bindings.cuInit(0)
     except ImportError as error:
-        reason, fix = f"cuda-python cannot be imported: {error}", "pip install --force-reinstall cuda-python"
-        _missing = DriverMissingError(reason, fix=fix)
+        _missing = f"cuda-python cannot be imported: {error}", "pip install --force-reinstall cuda-python"
     except Exception as error:  # the loader's own classes differ between versions of cuda-python
-        _missing = DriverMissingError(
-            f"NVIDIA's driver cannot be loaded: {error}",
-            fix="install NVIDIA's driver; compiling works without it",
-        )
+        _missing = f"NVIDIA's driver cannot be loaded: {error}", "install NVIDIA's driver; compiling works without it"
     else:
         if not int(status):
             _loaded = bindings
             return bindings
         name = status.name
-        _missing = DriverMissingError(
-            f"NVIDIA's driver does not start: it reports {name}", fix=_MENDS.get(name, "see what nvidia-smi says")
+        _missing = (
+            f"NVIDIA's driver does not start: it reports {name}",
+            _MENDS.get(name, "see what nvidia-smi says"),
         )
-    raise _missing
+    raise DriverMissingError(_missing[0], fix=_missing[1])
 
 
 def driver_version() -> tuple[int, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import re
 import shutil
 import subprocess
@@ -186,9 +187,15 @@ def header_folder() -> str | None:
     if install is None:
         return None
     folder = Path(tempfile.mkdtemp(prefix="quernel-cuda-headers-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_remove, folder, os.getpid())
     status, *_ = install(str(folder).encode(), 0)
     return None if int(status) else str(folder)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """Removes the folder at the end of the process that made it; a forked child ends before its parent."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def disassembly(cubin: bytes) -> str | None:

@@ -7,7 +7,6 @@ ready for every open stream, and what they were given is done before memory is f
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from quernel.compiler.artifacts import ArtifactHeader
 from quernel.errors import DeviceError
 from quernel.geometry import Geometry
+from quernel.runtime.open_streams import OpenStreams
 from quernel.runtime.operations import (
     CellLaunch,
     DeviceInfo,
@@ -47,12 +47,16 @@ class CudaDevice(DeviceOperations[Loaded]):
     def __init__(self, info: DeviceInfo, compiler: CudaCompiler) -> None:
         self.info = info
         self._context = Context(info.index)
-        self._target = CudaTarget(compiler, self._context)
-        with self._context:
-            self._default = CudaStream(call("cuStreamCreate", 0, doing="opening a stream"))
-            self._pool = Pool(self._context.device)
+        try:
+            self._target = CudaTarget(compiler, self._context)
+            with self._context:
+                self._pool = Pool(self._context.device)
+                self._default = CudaStream(call("cuStreamCreate", 0, doing="opening a stream"))
+        except BaseException:
+            self._context.release()
+            raise
         self._staging = Staging()
-        self._streams: weakref.WeakSet[CudaStream] = weakref.WeakSet()
+        self._streams: OpenStreams[CudaStream] = OpenStreams()
         self._launches = Launches(self._context, self._default.handle)
         self._is_closed = False
 
@@ -109,9 +113,11 @@ class CudaDevice(DeviceOperations[Loaded]):
             handle = self._handle(stream)
             if abs(to - start) < nbytes and to != start:
                 between = self._pool.allocate(nbytes, handle)
-                call("cuMemcpyDtoDAsync", between.address, start, nbytes, handle, doing="copying on the device")
-                call("cuMemcpyDtoDAsync", to, between.address, nbytes, handle, doing="copying on the device")
-                self._pool.free(between, handle)
+                try:
+                    call("cuMemcpyDtoDAsync", between.address, start, nbytes, handle, doing="copying on the device")
+                    call("cuMemcpyDtoDAsync", to, between.address, nbytes, handle, doing="copying on the device")
+                finally:
+                    self._pool.free(between, handle)
             else:
                 call("cuMemcpyDtoDAsync", to, start, nbytes, handle, doing="copying on the device")
             self._after(stream)
@@ -287,6 +293,7 @@ class CudaDevice(DeviceOperations[Loaded]):
         with self._context:
             status, *_ = _driver.driver().cuCtxSynchronize()
             if not int(status):
+                self._target.unload()
                 self._staging.close()
                 self._pool.trim()
                 call("cuStreamDestroy", self._default.handle)
@@ -312,13 +319,13 @@ class CudaDevice(DeviceOperations[Loaded]):
         """Open streams wait for what the default one was given so far."""
         if self._streams:
             event = self._mark(self._default.handle, _UNTIMED)
-            for stream in list(self._streams):
+            for stream in self._streams:
                 if not stream.is_capturing:
                     call("cuStreamWaitEvent", stream.handle, event.handle, 0)
 
     def _wait_for_others(self) -> None:
         """The default stream waits for what open ones were given so far."""
-        for stream in list(self._streams):
+        for stream in self._streams:
             if not stream.is_capturing:
                 event = self._mark(stream.handle, _UNTIMED)
                 call("cuStreamWaitEvent", self._default.handle, event.handle, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -45,6 +45,8 @@ class CudaTarget(PersistentTarget[CudaVariant, CudaArtifact, Loaded]):
     def __init__(self, compiler: CudaCompiler, context: Context) -> None:
         super().__init__(compiler)
         self._context = context
+        self._modules: list[Any] = []
+        """What was loaded, under the loader's lock."""
 
     def variant(self, launch_facts: LaunchFacts) -> CudaVariant:
         """What holds for all arrays of the launch; several points per thread, unless the user wants one."""
@@ -69,7 +71,14 @@ class CudaTarget(PersistentTarget[CudaVariant, CudaArtifact, Loaded]):
             except DeviceError as error:
                 _driver.driver().cuModuleUnload(module)
                 raise CompilationError(error.what, fix=error.fix) from error
+            self._modules.append(module)
         return Loaded(module, function, name)
+
+    def unload(self) -> None:
+        """Takes all kernels out of the context, which other libraries may hold on to. Nothing runs on the device."""
+        modules, self._modules = self._modules, []
+        for module in modules:
+            call("cuModuleUnload", module)
 
     def _module(self, payload: bytes, name: str) -> object:
         api = _driver.driver()

@@ -19,6 +19,7 @@ __all__ = [
     "copy",
     "end_ns",
     "enqueue",
+    "error_type",
     "failure",
     "fill",
     "finish",
@@ -58,6 +59,12 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except cl.Error as error:
         raise failure(doing, error) from error
+
+
+def error_type() -> type[Exception]:
+    """What pyopencl raises for every status but success."""
+    found: type[Exception] = _toolchain.opencl().Error
+    return found
 
 
 def failure(doing: str, error: Any) -> QuernelError:
@@ -181,13 +188,13 @@ def read(queue: Any, buffer: Any, offset: int, target: np.ndarray[Any, Any]) -> 
 
 
 def copy(queue: Any, target: Any, target_offset: int, source: Any, source_offset: int, nbytes: int) -> None:
-    """Copies between buffers."""
+    """Copies between buffers, or within one where the ranges do not overlap."""
     with translated(f"copying {nbytes} bytes on the device"):
         _toolchain.opencl()._cl._enqueue_copy_buffer(queue, source, target, nbytes, source_offset, target_offset)
 
 
 def fill(queue: Any, buffer: Any, offset: int, pattern: bytes, count: int) -> None:
-    """Fills a part of a buffer with a pattern of 1, 2, 4, … bytes."""
+    """Fills a part of a buffer with a pattern of 1, 2, 4, … 128 bytes, from a multiple of its size on."""
     with translated(f"filling {len(pattern) * count} bytes"):
         given = np.frombuffer(pattern, np.uint8)
         _toolchain.opencl()._cl._enqueue_fill_buffer(queue, buffer, given, offset, len(pattern) * count)

@@ -33,11 +33,12 @@ _VENDORS = "OCL_ICD_VENDORS"
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 _INTEL_LIBRARY = "libintelocl.so"
 
+_importing = threading.Lock()
+_imported: list[Any] = []
 _lock = threading.Lock()
 _contexts: dict[tuple[int, DeviceKey], Any] = {}
 
 
-@cache
 def opencl() -> Any:
     """The module `pyopencl`, with every driver visible that pip installed beside it.
 
@@ -48,6 +49,15 @@ def opencl() -> Any:
     Raises:
         DeviceError: pyopencl is missing or broken.
     """
+    if _imported:
+        return _imported[0]
+    with _importing:  # One thread at a time changes the process's environment, and one alone.
+        if not _imported:
+            _imported.append(_import())
+    return _imported[0]
+
+
+def _import() -> Any:
     try:
         library = intel_library()
         if library is None or os.environ.get(_VENDORS):

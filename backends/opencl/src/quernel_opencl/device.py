@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from quernel.codegen.pointers import Pointers
 from quernel.compiler.artifacts import ArtifactHeader, SlotKind
 from quernel.geometry import Geometry
+from quernel.runtime.open_streams import OpenStreams
 from quernel.runtime.operations import DeviceInfo, DeviceOperations, Memory, PreparedLaunch
 from quernel_opencl import _driver
 from quernel_opencl._toolchain import DeviceKey
@@ -41,14 +41,16 @@ class OpenclDevice(DeviceOperations[Loaded]):
             self._memory = BufferMemory(self._key, maps_host_memory=info.kind == "cpu")
         self.host_accessible = self._memory.is_shared
         self._default = _Stream(self._key)
-        self._streams: weakref.WeakSet[_Stream] = weakref.WeakSet()
+        self._streams: OpenStreams[_Stream] = OpenStreams()
         self._flushes = info.kind != "cpu"
         self._latest: object = None
         """Changes with each launch."""
         self._finished: object = None
         """What `_latest` was before all queues were last waited for."""
+        self._freeing = threading.Lock()
         self._waiting: list[Memory] = []
         """Freed memory that running kernels may still use."""
+        self._waiting_bytes = 0
 
     @property
     def target(self) -> OpenclTarget:
@@ -70,8 +72,10 @@ class OpenclDevice(DeviceOperations[Loaded]):
         if not self._memory.is_shared or self._latest is self._finished:
             self._memory.free(memory)
             return
-        self._waiting.append(memory)
-        if sum(waiting.nbytes for waiting in self._waiting) > _MOST_WAITING_BYTES:
+        with self._freeing:  # What waits before the queues are waited for is done afterwards.
+            self._waiting.append(memory)
+            self._waiting_bytes += memory.nbytes
+        if self._waiting_bytes > _MOST_WAITING_BYTES:
             self.synchronize(None)
 
     def copy_from_host(self, target: Memory, offset_bytes: int, source: np.ndarray[Any, Any], stream: Any) -> None:
@@ -114,7 +118,7 @@ class OpenclDevice(DeviceOperations[Loaded]):
         """A function for repeated launches, with one kernel object per thread, which sets only what has changed."""
         kept = threading.local()
         memory, default, flushes, enqueue = self._memory, self._default, self._flushes, _driver.enqueue()
-        plan = _plan(header, 1 if memory.is_shared else 2)
+        plan, failures = _plan(header, 1 if memory.is_shared else 2), _driver.error_type()
 
         def prepared(geometry: Geometry, arguments: bytes, stream: Any) -> None:
             try:
@@ -134,7 +138,7 @@ class OpenclDevice(DeviceOperations[Loaded]):
                     queue.flush()
                 if queue is not into.queue:
                     into.catch_up(queue)
-            except RuntimeError as error:
+            except failures as error:
                 state.arguments = b""
                 raise _driver.failure(f"launching {loaded.entry}", error) from error
 
@@ -163,9 +167,10 @@ class OpenclDevice(DeviceOperations[Loaded]):
             _driver.finish(stream.queue)
             return
         latest = self._latest
-        waiting, self._waiting = self._waiting, []
+        with self._freeing:
+            waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         _driver.finish(self._default.queue)
-        for other in list(self._streams):
+        for other in self._streams:
             _driver.finish(other.queue)
         self._finished = latest
         for memory in waiting:

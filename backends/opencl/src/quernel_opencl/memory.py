@@ -26,6 +26,8 @@ _OFFSETS: Final = (1 << _OFFSET_BITS) - 1
 _NUMBERS: Final = 1 << 19
 """Buffers at a time; numbers stay below two to the power of 63."""
 _KEPT_ARGUMENTS: Final = 4096
+_WIDEST_PATTERN: Final = 128
+"""Drivers fill with patterns of a power of two up to this many bytes, at multiples of their size."""
 
 
 class MemoryKind(Protocol):
@@ -160,12 +162,24 @@ class BufferMemory:
     def copy(
         self, queue: Any, target: Memory, target_offset: int, source: Memory, source_offset: int, nbytes: int
     ) -> None:
-        """Copies between buffers."""
-        _driver.copy(queue, target.handle, target_offset, source.handle, source_offset, nbytes)
+        """Copies between buffers; the ranges may overlap."""
+        if not nbytes:
+            return
+        overlap = target.handle is source.handle and abs(target_offset - source_offset) < nbytes
+        if not overlap:
+            _driver.copy(queue, target.handle, target_offset, source.handle, source_offset, nbytes)
+        elif target_offset != source_offset:
+            between = _driver.allocate(self._device, nbytes, is_host_memory=False)
+            _driver.copy(queue, between, 0, source.handle, source_offset, nbytes)
+            _driver.copy(queue, target.handle, target_offset, between, 0, nbytes)
 
     def fill(self, queue: Any, target: Memory, offset: int, pattern: bytes, count: int) -> None:
-        """Fills a part of a buffer."""
-        _driver.fill(queue, target.handle, offset, pattern, count)
+        """Fills a part of a buffer: on the device, where the driver takes a pattern of that size at that place."""
+        size = len(pattern)
+        if size <= _WIDEST_PATTERN and size.bit_count() == 1 and offset % size == 0:
+            _driver.fill(queue, target.handle, offset, pattern, count)
+        elif count:
+            _driver.write(queue, target.handle, offset, np.frombuffer(pattern * count, np.uint8))
 
     def host_view(self, memory: Memory) -> memoryview | None:
         """The host does not see the bytes."""
