@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import attrs
 
-__all__ = ["Capabilities", "Limits", "TargetInfo"]
+__all__ = ["Capabilities", "Limits", "TargetInfo", "details_digest"]
 
 
 @attrs.frozen
@@ -86,3 +88,11 @@ class TargetInfo:
     def detail(self, name: str, default: str = "") -> str:
         """The further fact called `name`."""
         return dict(self.details).get(name, default)
+
+
+def details_digest(details: Mapping[str, str], *versions: str) -> str:
+    """A short digest for a fingerprint: of the facts that compiled bytes depend on, and of what makes them."""
+    from hashlib import sha256
+
+    content = "\0".join([*(f"{name}={value}" for name, value in sorted(details.items())), *versions])
+    return sha256(content.encode()).hexdigest()[:16]

@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from quernel.capabilities import Capabilities, TargetInfo
+from quernel.codegen.c_math import C_MATH
 from quernel.codegen.dialect import Dialect
 from quernel.compiler import (
     AlignedVariant,
@@ -30,19 +31,13 @@ from quernel.compiler import (
 )
 from quernel.dtypes import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from quernel.geometry import Geometry
-from quernel.ir.nodes import AtomicOp, IndexKind, MathFunction, Module
+from quernel.ir.nodes import AtomicOp, IndexKind, Module
 from quernel.runtime.host_memory import HostMemoryOperations
 from quernel.runtime.operations import Backend, DeviceInfo, Unavailable
 
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 _EXACT = ("-ffp-contract=off", "-fno-strict-aliasing", "-mfma")
-_WORDS = re.compile(r"\w+")
-_OF_ONE = _WORDS.findall(
-    "sqrt floor ceil trunc rint exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh "
-    "acosh atanh erf erfc lgamma cbrt"
-)
-_OF_TWO = ["atan2", "pow", "fmod", "hypot", "copysign"]
 _FETCH = {AtomicOp.ADD: "add", AtomicOp.SUB: "sub", AtomicOp.AND: "and", AtomicOp.OR: "or", AtomicOp.XOR: "xor"}
 
 _PREAMBLE = """\
@@ -105,7 +100,7 @@ _VECTORS = "\n".join(
 
 _RESERVED = re.compile(
     r"\w+_t | M_\w+ | (u?int|INT|UINT)\w* | [A-Z]+ | main | mem\w+ | __\w+ | y[01n]f? | j[01n]f?"
-    f"| ({'|'.join(_OF_ONE + _OF_TWO)}|gamma|tgamma|fma|fabs|fmin|fmax|round|remainder)[fl]?",
+    f"| ({'|'.join(function.value for function in C_MATH)}|tgamma|fma|fabs|fmin|fmax|round|remainder)[fl]?",
     re.VERBOSE,
 )
 
@@ -132,11 +127,6 @@ C = Dialect(
         (u32, f32): "qn_f32_bits({0})",
         (f64, u64): "qn_bits_f64({0})",
         (u64, f64): "qn_f64_bits({0})",
-    },
-    math={
-        **{MathFunction(name): f"{name}{{f}}({{0}})" for name in _OF_ONE},
-        **{MathFunction(name): f"{name}{{f}}({{0}}, {{1}})" for name in _OF_TWO},
-        MathFunction.GAMMA: "tgamma{f}({0})",
     },
     math_suffix="f",
     fma="fma{f}({0}, {1}, {2})",

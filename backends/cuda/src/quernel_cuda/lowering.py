@@ -60,44 +60,6 @@ _RESERVED: Final = re.compile(
 )
 """Keywords, types, builtins and macros. A user's name that is one of them gets an underscore."""
 
-_OF_ONE: Final = (
-    MathFunction.SQRT,
-    MathFunction.FLOOR,
-    MathFunction.CEIL,
-    MathFunction.TRUNC,
-    MathFunction.RINT,
-    MathFunction.EXP,
-    MathFunction.EXP2,
-    MathFunction.EXPM1,
-    MathFunction.LOG,
-    MathFunction.LOG2,
-    MathFunction.LOG10,
-    MathFunction.LOG1P,
-    MathFunction.SIN,
-    MathFunction.COS,
-    MathFunction.TAN,
-    MathFunction.ASIN,
-    MathFunction.ACOS,
-    MathFunction.ATAN,
-    MathFunction.SINH,
-    MathFunction.COSH,
-    MathFunction.TANH,
-    MathFunction.ASINH,
-    MathFunction.ACOSH,
-    MathFunction.ATANH,
-    MathFunction.ERF,
-    MathFunction.ERFC,
-    MathFunction.LGAMMA,
-    MathFunction.CBRT,
-)
-_OF_TWO: Final = (
-    MathFunction.ATAN2,
-    MathFunction.POW,
-    MathFunction.FMOD,
-    MathFunction.HYPOT,
-    MathFunction.COPYSIGN,
-)
-
 _INTEGER_ATOMICS: Final = {
     AtomicOp.ADD: "atomicAdd",
     AtomicOp.MIN: "atomicMin",
@@ -267,11 +229,6 @@ CUDA_CPP: Final = Dialect(
         (u32, f32): "__uint_as_float({0})",
         (f64, u64): "((unsigned long long)__double_as_longlong({0}))",
         (u64, f64): "__longlong_as_double((long long)({0}))",
-    },
-    math={
-        **{function: f"{function.value}{{f}}({{0}})" for function in _OF_ONE},
-        **{function: f"{function.value}{{f}}({{0}}, {{1}})" for function in _OF_TWO},
-        MathFunction.GAMMA: "tgamma{f}({0})",
     },
     math_suffix="f",
     fast_math={

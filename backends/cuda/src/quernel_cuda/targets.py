@@ -10,12 +10,11 @@ a target: its artifacts run on every device from 9.0 on, and cost 11 to 17 ms ea
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from typing import Final
 
-from quernel.capabilities import Capabilities, Limits, TargetInfo
+from quernel.capabilities import Capabilities, Limits, TargetInfo, details_digest
 from quernel.errors import DeviceError, QuernelError
 from quernel_cuda import _toolchain
 
@@ -117,9 +116,8 @@ def _target(name: str, number: int, architecture: str, *, is_ptx: bool) -> Targe
 def fingerprint(name: str, details: Mapping[str, str]) -> str:
     """The fingerprint of what this process's NVRTC makes for a target of that name and those details."""
     version = _toolchain.version()
-    here = {**details, "nvrtc": version}
-    content = "\0".join([*(f"{key}={value}" for key, value in sorted(here.items())), str(PIPELINE_VERSION)])
-    return f"{name}-nvrtc{version}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    digest = details_digest({**details, "nvrtc": version}, str(PIPELINE_VERSION))
+    return f"{name}-nvrtc{version}-{digest}"
 
 
 def _shared_bytes(number: int) -> int:

@@ -11,6 +11,7 @@ import attrs
 
 from quernel.codegen.dialect import Dialect
 from quernel.dtypes import (
+    DType,
     bf16,
     bool_,
     f16,
@@ -53,43 +54,6 @@ _RESERVED: Final = re.compile(
 )
 """Keywords, types, builtins and macros. A user's name that is one of them gets an underscore."""
 
-_SAME_NAME: Final = (
-    MathFunction.SQRT,
-    MathFunction.FLOOR,
-    MathFunction.CEIL,
-    MathFunction.TRUNC,
-    MathFunction.RINT,
-    MathFunction.EXP,
-    MathFunction.EXP2,
-    MathFunction.EXPM1,
-    MathFunction.LOG,
-    MathFunction.LOG2,
-    MathFunction.LOG10,
-    MathFunction.LOG1P,
-    MathFunction.SIN,
-    MathFunction.COS,
-    MathFunction.TAN,
-    MathFunction.ASIN,
-    MathFunction.ACOS,
-    MathFunction.ATAN,
-    MathFunction.SINH,
-    MathFunction.COSH,
-    MathFunction.TANH,
-    MathFunction.ASINH,
-    MathFunction.ACOSH,
-    MathFunction.ATANH,
-    MathFunction.ERF,
-    MathFunction.ERFC,
-    MathFunction.LGAMMA,
-    MathFunction.CBRT,
-)
-_OF_TWO: Final = (
-    MathFunction.ATAN2,
-    MathFunction.POW,
-    MathFunction.FMOD,
-    MathFunction.HYPOT,
-    MathFunction.COPYSIGN,
-)
 _NATIVE: Final = (
     MathFunction.SQRT,
     MathFunction.RSQRT,
@@ -154,8 +118,8 @@ QN_SUBGROUP(double)
 """
 
 
-def _atomics() -> dict[tuple[AtomicOp, object], str]:
-    native: dict[tuple[AtomicOp, object], str] = {(AtomicOp.EXCHANGE, f32): "atomic_xchg({place}, {0})"}
+def _atomics() -> dict[tuple[AtomicOp, DType], str]:
+    native: dict[tuple[AtomicOp, DType], str] = {(AtomicOp.EXCHANGE, f32): "atomic_xchg({place}, {0})"}
     for dtypes, prefix in (((i32, u32), "atomic"), ((i64, u64), "atom")):
         for dtype in dtypes:
             for op, word in _INTEGER_ATOMICS.items():
@@ -212,11 +176,6 @@ OPENCL_C: Final = Dialect(
         (f64, u64): "as_ulong({0})",
         (u64, f64): "as_double({0})",
     },
-    math={
-        **{function: f"{function.value}({{0}})" for function in _SAME_NAME},
-        **{function: f"{function.value}({{0}}, {{1}})" for function in _OF_TWO},
-        MathFunction.GAMMA: "tgamma({0})",
-    },
     functions={
         # Some implementations stop one digit short of 1, however large the operand.
         MathFunction.TANH: "{function} {type} {name}({type} x)\n{{\n"
@@ -229,7 +188,7 @@ OPENCL_C: Final = Dialect(
     clz={32: "clz({0})", 64: "clz({0})"},
     vector="{scalar}{length}",
     vector_value="({type})({components})",
-    atomics=_atomics(),  # type: ignore[arg-type]  # the keys are scalar types
+    atomics=_atomics(),
     compare_exchange={32: "atomic_cmpxchg({place}, {0}, {1})", 64: "atom_cmpxchg({place}, {0}, {1})"},
     subgroup={
         SubgroupOp.SHUFFLE: "qn_shuffle({0}, (int){1})",

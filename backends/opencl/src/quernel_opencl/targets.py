@@ -6,11 +6,10 @@ name the device), `kind`, `pointers` (how arrays are passed) and `options` (what
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Any, Final
 
-from quernel.capabilities import Capabilities, Limits, TargetInfo
+from quernel.capabilities import Capabilities, Limits, TargetInfo, details_digest
 from quernel.codegen.pointers import Pointers
 from quernel_opencl._toolchain import DeviceKey, FoundDevice
 
@@ -62,8 +61,7 @@ def target_of(found: FoundDevice, pointers: Pointers | None = None) -> TargetInf
         "platform_version": key.platform_version,
         "pointers": pointers.value,
     }
-    content = "\0".join([*(f"{name}={value}" for name, value in sorted(details.items())), str(PIPELINE_VERSION)])
-    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    digest = details_digest(details, str(PIPELINE_VERSION))
     has_subgroups = extensions >= _SUBGROUPS
     has_int64_atomics = extensions >= _INT64_ATOMICS
     name = re.sub(r"[^a-z0-9]+", "-", f"{key.platform.split(' ')[0]} {key.name}".lower()).strip("-")

@@ -8,6 +8,7 @@ from typing import Final
 
 import attrs
 
+from quernel.codegen.c_math import C_MATH
 from quernel.dtypes import DType, i8, i16, i32, i64, u32
 from quernel.ir.nodes import AtomicOp, IndexKind, MathFunction, RootKind, SubgroupOp
 
@@ -48,7 +49,7 @@ class Dialect:
         infinity: of f32 and f64.
         nan: of f32 and f64.
         bitcasts: from one scalar type to another of the same width, with `{0}`.
-        math: functions of f32 and f64, with `{0}`, `{1}` and `{f}`, the suffix of a function of f32.
+        math: functions of f32 and f64, with `{0}`, `{1}` and `{f}`, the suffix of a function of f32; C's unless said.
         math_suffix: that suffix.
         functions: whole functions of one operand where the language's own is wrong somewhere, with `{name}`, `{type}`
             and `{function}`, as `function` above.
@@ -90,7 +91,7 @@ class Dialect:
     infinity: Mapping[DType, str]
     nan: Mapping[DType, str]
     bitcasts: Mapping[tuple[DType, DType], str]
-    math: Mapping[MathFunction, str]
+    math: Mapping[MathFunction, str] = C_MATH
     math_suffix: str = ""
     functions: Mapping[MathFunction, str] = attrs.field(factory=dict)
     fast_math: Mapping[MathFunction, str] = attrs.field(factory=dict)
