@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ from quernel.geometry import LaunchForm
 from quernel_cpu import native_pool, workers
 from quernel_cpu.workers import NativeWorkers, make_native_workers
 
+CUTS = [(0, 1, 1, 2), (0, 10, 100, 2), (3, 1003, 64, 2), (5, 70, 13, 1), (0, 7, 1, 3), (0, 64, 16, 5), (0, 5, 2, 0)]
 SIZE = 300_007
 BODY = "i = qn.global_id()\nx = i\nfor k in range(40):\n    x = x * 3 + k\nout[i] = out[i] + x"
 
@@ -112,6 +114,65 @@ def test_workers_that_have_parked_are_woken() -> None:
         time.sleep(0.02)
     with np.errstate(over="ignore"):
         assert np.array_equal(out, wanted(SIZE) * 5)
+
+
+@pytest.mark.parametrize(("first", "end", "step", "num_workers"), CUTS)
+@pytest.mark.parametrize("wakes", [True, False])
+def test_every_share_is_run_whoever_has_it(
+    native: NativeWorkers, first: int, end: int, step: int, num_workers: int, wakes: bool
+) -> None:
+    """Pieces begin at the first item and then every `step`, and none runs twice, also while all workers sleep."""
+    lock, pieces = threading.Lock(), []
+
+    def entry(_cells: bytes, _geometry: bytes, begin: int, until: int) -> None:
+        with lock:
+            pieces.append((begin, until))
+
+    called = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)(entry)
+    address = ctypes.cast(called, ctypes.c_void_p).value
+    assert address is not None
+    time.sleep(0.002)
+    for _ in range(20):
+        pieces.clear()
+        assert native.run(address, b"", b"", 0, first, end, step, num_workers, wakes=wakes)
+        assert sorted(pieces) == [(begin, min(begin + step, end)) for begin in range(first, end, step)]
+
+
+def test_threads_take_their_own_share_first(native: NativeWorkers) -> None:
+    """The launching thread begins at the first item, and a worker that joins at once at a share of its own."""
+    begun: dict[int, int] = {}
+
+    def entry(_cells: bytes, _geometry: bytes, begin: int, _until: int) -> None:
+        begun.setdefault(threading.get_native_id(), begin)
+        time.sleep(0.001)
+
+    called = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)(entry)
+    address = ctypes.cast(called, ctypes.c_void_p).value
+    assert address is not None
+    assert native.run(address, b"", b"", 0, 0, 300, 1, 2)
+    assert begun.pop(threading.get_native_id()) == 0
+    assert begun
+    assert min(begun.values()) >= 100
+
+
+def test_a_short_launch_wakes_workers_only_in_a_row_of_launches_and_not_each_time() -> None:
+    made = NativeWorkers(0, 0, None)
+    assert made.are_worth_waking(60_000, 0)
+    assert not made.are_worth_waking(9_000, 1_000_000)
+    assert made.are_worth_waking(9_000, 1_100_000)
+    assert not made.are_worth_waking(9_000, 1_150_000)
+    assert made.are_worth_waking(9_000, 1_310_000)
+    assert not made.are_worth_waking(9_000, 9_000_000)
+
+
+def test_what_several_threads_write_shares_no_cache_line(native: NativeWorkers) -> None:
+    written = [native_pool._EPOCH, native_pool._PARKED, native_pool._ACTIVE, native_pool._OPEN, native_pool._OWNER]
+    lines = [offset // 64 for offset in (*written, native_pool._ENTRY)]
+    assert len(set(lines)) == len(lines)
+    assert native._address % 64 == 0
+    native._start(2)
+    assert native._shares_address % 64 == 0
+    assert native_pool.SHARE_BYTES % 64 == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -15,7 +15,7 @@ from quernel.runtime.host_memory import HostMemoryOperations
 from quernel.runtime.operations import DeviceInfo, PreparedLaunch
 from quernel_cpu.caches import streams
 from quernel_cpu.compiler import CpuCompiler
-from quernel_cpu.pool import available_threads, run_pieces
+from quernel_cpu.pool import run_pieces, threads_of_launch
 from quernel_cpu.scratch import packed_scratch, with_scratch
 from quernel_cpu.target import CpuTarget
 from quernel_cpu.types import Loaded
@@ -27,8 +27,10 @@ _GEOMETRY = struct.Struct(f"<{3 * MAX_NDIM + 1}q")
 
 _WORTH_SHARING_NS = 200_000
 """A launch that takes less on one core runs there: waking threads costs about 55 µs, and up to twice that when idle."""
-_WORTH_WAKING_NS = 10_000
-"""The same where workers are native: telling them costs 0.3 µs while they spin, and none that sleeps is waited for."""
+_WORTH_TELLING_NS = 6_000
+"""The same where workers are native: telling them and waiting costs about 2 µs, and none that sleeps is waited for."""
+_SHARING_NS = 1_500
+"""What of a shared launch's time is not the kernel's."""
 _NATIVE_PIECE_NS = 20_000
 _PIECE_NS = 100_000
 """Pieces are not cut smaller than this: taking one costs a worker the GIL, some microseconds."""
@@ -119,13 +121,16 @@ def _run(loaded: Loaded, geometry: bytes, num_items: int, unit: int, arguments: 
         started_ns = time.perf_counter_ns()
     num_left = num_items - first
     expected_ns = loaded.ns_per_item * num_left
-    num_threads = available_threads() if expected_ns > _WORTH_WAKING_NS else 1
+    num_threads = threads_of_launch(started_ns) if expected_ns > _WORTH_TELLING_NS else 1
     if num_threads > 1:
-        num_threads = _share(loaded, geometry, first, num_items, unit, arguments, expected_ns, num_threads)
+        num_threads = _share(loaded, geometry, first, num_items, unit, arguments, expected_ns, num_threads, started_ns)
     if num_threads == 1:
         entry(arguments, geometry, first, num_items)
     if num_left:
-        loaded.ns_per_item = (time.perf_counter_ns() - started_ns) * num_threads / num_left
+        took_ns = time.perf_counter_ns() - started_ns
+        if num_threads > 1:
+            took_ns = max(took_ns - _SHARING_NS, 1) * num_threads
+        loaded.ns_per_item = took_ns / num_left
 
 
 def _share(
@@ -137,6 +142,7 @@ def _share(
     arguments: bytes,
     expected_ns: float,
     num_threads: int,
+    now_ns: int,
 ) -> int:
     """Runs items on several threads, and gives how many; 1 if they are still to be run."""
     workers = native_workers(expected_ns)
@@ -159,7 +165,8 @@ def _share(
     stride, memory = 0, None
     if loaded.scratch_bytes:
         geometry, stride, memory = with_scratch(geometry, loaded.scratch_bytes, num_threads)
-    ran = workers.run(loaded.address, arguments, geometry, stride, first, end, size, num_threads - 1)
+    wakes = workers.are_worth_waking(expected_ns, now_ns)
+    ran = workers.run(loaded.address, arguments, geometry, stride, first, end, size, num_threads - 1, wakes=wakes)
     del memory
     return num_threads if ran else 1
 

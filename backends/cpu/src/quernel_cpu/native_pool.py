@@ -1,9 +1,12 @@
 """The code of the native worker threads, in LLVM IR: what they run without Python, and how a launch wakes them.
 
-A launch opens a job and takes pieces of it itself, from a counter that the workers take from too; when none is left
-it closes the job and waits for those that are still inside. A worker that wakes too late finds the job closed and goes
-back, so a launch never waits for a thread that has not begun. Between jobs a worker spins for a while, then parks in
-the kernel (`futex`). One launch at a time owns the pool; another finds it owned, and runs on its own thread.
+A launch opens a job, cut into a share for each thread and each share into pieces. A thread takes the pieces of its own
+share first, so that launches on the same arrays find in a core's caches what they left there, then those of the others.
+The launching thread does the same; when no piece is left it closes the job and waits for the workers that are still
+inside. One that wakes too late finds the job closed and goes back, so a launch never waits for a thread that has not
+begun. Between jobs a worker spins for a while, then parks in the kernel (`futex`); waking it costs the launch some
+microseconds, so it says whether it wants that. One launch at a time owns the pool; another finds it owned, and runs on
+its own thread.
 
 Words that several threads write lie on cache lines of their own.
 """
@@ -12,19 +15,24 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["POOL_BYTES", "RUN", "WORKER", "pool_ir"]
+__all__ = ["POOL_BYTES", "RUN", "SHARE_BYTES", "WORKER", "pool_ir"]
+
+SHARE_BYTES: Final = 64
+"""A thread's share of a job, the next item and the end, on a cache line of its own."""
 
 POOL_BYTES: Final = 768
 """Size of a pool's memory, zeros at first, aligned to 64 bytes; the mask of cores follows at `MASK`."""
 
 RUN: Final = "quernel_pool_run"
-"""`i32 run(pool, entry, cells, geometry, geometry stride, first, end, step, workers)`; 0 if another launch owns it."""
+"""`i32 run(pool, entry, cells, geometry, geometry stride, shares, first, end, step, workers, wakes)`.
+
+`shares`: `SHARE_BYTES` for each thread that may take part, aligned to as many. 0 if another launch owns the pool."""
 
 WORKER: Final = "quernel_pool_worker"
 """`ptr worker(start)`, with `start` the address of the pool's address and the worker's number; never returns."""
 
-_EPOCH, _PARKED, _ACTIVE, _WAITING, _OPEN, _NEXT, _OWNER = 0, 64, 128, 132, 192, 256, 320
-_ENTRY, _CELLS, _GEOMETRY, _STRIDE, _END, _STEP, _WANTED, _CORE = 384, 392, 400, 408, 416, 424, 432, 436
+_EPOCH, _PARKED, _ACTIVE, _WAITING, _OPEN, _OWNER = 0, 64, 128, 132, 192, 320
+_ENTRY, _CELLS, _GEOMETRY, _STRIDE, _SHARES, _STEP, _WANTED, _CORE = 384, 392, 400, 408, 416, 424, 432, 436
 MASK: Final = 512
 MASK_BYTES: Final = 128
 NUM_CORES: Final = 640
@@ -67,28 +75,51 @@ entry:
 {at("%cells.at", _CELLS)}
 {at("%geometry.at", _GEOMETRY)}
 {at("%stride.at", _STRIDE)}
-{at("%end.at", _END)}
+{at("%shares.at", _SHARES)}
 {at("%step.at", _STEP)}
-{at("%next", _NEXT)}
+{at("%wanted.at", _WANTED)}
   %run = load ptr, ptr %entry.at
   %cells = load ptr, ptr %cells.at
   %geometry.base = load ptr, ptr %geometry.at
   %stride = load i64, ptr %stride.at
-  %end = load i64, ptr %end.at
+  %shares = load ptr, ptr %shares.at
   %step = load i64, ptr %step.at
+  %wanted.narrow = load i32, ptr %wanted.at
+  %wanted = sext i32 %wanted.narrow to i64
   %offset = mul i64 %id, %stride
   %geometry = getelementptr i8, ptr %geometry.base, i64 %offset
-  br label %take
+  br label %share
+share:
+  %owner = phi i64 [ %id, %entry ], [ %owner.next, %following ]
+  %tried = phi i64 [ 0, %entry ], [ %tried.next, %following ]
+  %share.offset = mul i64 %owner, {SHARE_BYTES}
+  %next = getelementptr i8, ptr %shares, i64 %share.offset
+{at("%end.at", 8, "%next")}
+  %end = load i64, ptr %end.at
+  br label %look
+look:
+  %seen = load atomic i64, ptr %next monotonic, align 8
+  %may.be.left = icmp slt i64 %seen, %end
+  br i1 %may.be.left, label %take, label %empty
 take:
   %first = atomicrmw add ptr %next, i64 %step monotonic
   %is.left = icmp slt i64 %first, %end
-  br i1 %is.left, label %piece, label %done
+  br i1 %is.left, label %piece, label %empty
 piece:
   %until = add i64 %first, %step
   %is.last = icmp sgt i64 %until, %end
   %bound = select i1 %is.last, i64 %end, i64 %until
   call void %run(ptr %cells, ptr %geometry, i64 %first, i64 %bound)
-  br label %take
+  br label %look
+empty:
+  %is.done = icmp sge i64 %tried, %wanted
+  br i1 %is.done, label %done, label %following
+following:
+  %tried.next = add i64 %tried, 1
+  %is.past = icmp sge i64 %owner, %wanted
+  %owner.up = add i64 %owner, 1
+  %owner.next = select i1 %is.past, i64 0, i64 %owner.up
+  br label %share
 done:
   ret void
 }}
@@ -181,8 +212,8 @@ tell:
   br label %idle
 }}
 
-define i32 @{RUN}(ptr %pool, ptr %run, ptr %cells, ptr %geometry, i64 %stride, i64 %first, i64 %end, i64 %step,
-    i32 %workers) {{
+define i32 @{RUN}(ptr %pool, ptr %run, ptr %cells, ptr %geometry, i64 %stride, ptr %shares, i64 %first, i64 %end,
+    i64 %step, i32 %workers, i32 %wakes) {{
 entry:
 {at("%owner", _OWNER)}
 {at("%epoch", _EPOCH)}
@@ -190,12 +221,11 @@ entry:
 {at("%active", _ACTIVE)}
 {at("%waiting", _WAITING)}
 {at("%open", _OPEN)}
-{at("%next", _NEXT)}
 {at("%entry.at", _ENTRY)}
 {at("%cells.at", _CELLS)}
 {at("%geometry.at", _GEOMETRY)}
 {at("%stride.at", _STRIDE)}
-{at("%end.at", _END)}
+{at("%shares.at", _SHARES)}
 {at("%step.at", _STEP)}
 {at("%wanted.at", _WANTED)}
 {at("%core.at", _CORE)}
@@ -211,15 +241,41 @@ begin:
   store ptr %cells, ptr %cells.at
   store ptr %geometry, ptr %geometry.at
   store i64 %stride, ptr %stride.at
-  store i64 %end, ptr %end.at
+  store ptr %shares, ptr %shares.at
   store i64 %step, ptr %step.at
   store i32 %workers, ptr %wanted.at
-  store atomic i64 %first, ptr %next release, align 8
+  %wanted = sext i32 %workers to i64
+  %threads = add i64 %wanted, 1
+  %items = sub i64 %end, %first
+  %pieces.up = add i64 %items, %step
+  %pieces.less = sub i64 %pieces.up, 1
+  %pieces = sdiv i64 %pieces.less, %step
+  %each.up = add i64 %pieces, %wanted
+  %each = sdiv i64 %each.up, %threads
+  %length = mul i64 %each, %step
+  br label %deal
+deal:
+  %owner.number = phi i64 [ 0, %begin ], [ %owner.number.next, %deal ]
+  %start = phi i64 [ %first, %begin ], [ %stop, %deal ]
+  %stop.full = add i64 %start, %length
+  %is.beyond = icmp sgt i64 %stop.full, %end
+  %stop = select i1 %is.beyond, i64 %end, i64 %stop.full
+  %share.offset = mul i64 %owner.number, {SHARE_BYTES}
+  %share = getelementptr i8, ptr %shares, i64 %share.offset
+{at("%share.end", 8, "%share")}
+  store atomic i64 %start, ptr %share monotonic, align 8
+  store i64 %stop, ptr %share.end
+  %owner.number.next = add i64 %owner.number, 1
+  %is.dealt = icmp sgt i64 %owner.number.next, %wanted
+  br i1 %is.dealt, label %publish, label %deal
+publish:
   store atomic i32 1, ptr %open seq_cst, align 4
   %before = atomicrmw add ptr %epoch, i32 1 seq_cst
   %num.parked = load atomic i32, ptr %parked seq_cst, align 4
   %sleeps = icmp ne i32 %num.parked, 0
-  br i1 %sleeps, label %rouse, label %own
+  %is.worth.it = icmp ne i32 %wakes, 0
+  %rouses = and i1 %sleeps, %is.worth.it
+  br i1 %rouses, label %rouse, label %own
 rouse:
   call void @wake(ptr %epoch, i32 2147483647)
   br label %own

@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from quernel import settings
 from quernel.compiler.executors import num_cores
 
-__all__ = ["available_threads", "run_pieces"]
+__all__ = ["available_threads", "run_pieces", "threads_of_launch"]
 
 Piece = Callable[[int, int], None]
 """`piece(first, end)`: runs a part of a launch; releases the GIL while it does."""
@@ -30,6 +30,22 @@ Piece = Callable[[int, int], None]
 def available_threads() -> int:
     """How many threads a launch may use: `QUERNEL_NUM_THREADS`, or one for each core that this process may run on."""
     return settings.num_threads() or num_cores()
+
+
+_KEPT_NS = 50_000_000
+_cores = 1
+_counted_ns = -_KEPT_NS
+
+
+def threads_of_launch(now_ns: int) -> int:
+    """The same for a launch at that time of `perf_counter_ns`; a change of cores counts after 50 ms.
+
+    On the launch path: the system takes two microseconds to count them, as long as a small launch altogether.
+    """
+    global _cores, _counted_ns
+    if now_ns - _counted_ns >= _KEPT_NS:
+        _cores, _counted_ns = num_cores(), now_ns
+    return settings.num_threads() or _cores
 
 
 class _Job:

@@ -34,12 +34,25 @@ _RUN_TYPE = ctypes.CFUNCTYPE(
     ctypes.c_char_p,
     ctypes.c_char_p,
     ctypes.c_int64,
+    ctypes.c_void_p,
     ctypes.c_int64,
     ctypes.c_int64,
     ctypes.c_int64,
     ctypes.c_int32,
+    ctypes.c_int32,
 )
 _START = struct.Struct("<Qq")
+_LINE_BYTES = 64
+_WORTH_WAKING_NS = 50_000
+"""Waking a core takes about that long, and the thread that does it some microseconds."""
+_SOON_NS = 200_000
+
+
+def _lines(num_bytes: int) -> np.ndarray[Any, Any]:
+    """Zeros that begin a cache line and share none with anything else."""
+    buffer = np.zeros(num_bytes + 2 * _LINE_BYTES, np.uint8)
+    start = -buffer.ctypes.data % _LINE_BYTES
+    return buffer[start : start + num_bytes]
 
 
 class NativeWorkers:
@@ -51,13 +64,14 @@ class NativeWorkers:
         self._run = _RUN_TYPE(run)
         self._worker = worker
         self._libc = ctypes.CDLL(None)
-        buffer = np.zeros(native_pool.POOL_BYTES + 64, np.uint8)
-        start = -buffer.ctypes.data % 64
-        self._memory = buffer[start : start + native_pool.POOL_BYTES]
+        self._memory = _lines(native_pool.POOL_BYTES)
         self._address = self._memory.ctypes.data
+        self._shares: list[np.ndarray[Any, Any]] = []
+        self._shares_address = 0
         self._starts: list[Any] = []
         self._lock = threading.Lock()
         self._num_started = 0
+        self._launched_ns = self._woke_ns = -_SOON_NS
         self._set_cores(os.sched_getaffinity(0))
 
     def _set_cores(self, cores: set[int]) -> None:
@@ -78,20 +92,43 @@ class NativeWorkers:
         end: int,
         step: int,
         num_workers: int,
+        *,
+        wakes: bool = True,
     ) -> bool:
         """Runs a launch in pieces of `step` items, on this thread and the workers. Blocks. On the launch path.
 
         The worker of number `k` gets the geometry `k * geometry_stride` bytes further; this thread's is the first.
-        Gives whether it ran: not if another launch has the workers.
+        `wakes`: workers that sleep are woken, instead of left out. Gives whether it ran: not if another launch has the
+        workers.
         """
         if self._num_started < num_workers:
             self._start(num_workers)
+        shares = self._shares_address
         return bool(
-            self._run(self._address, entry, arguments, geometry, geometry_stride, first, end, step, num_workers)
+            self._run(
+                self._address, entry, arguments, geometry, geometry_stride, shares, first, end, step, num_workers, wakes
+            )
         )
+
+    def are_worth_waking(self, expected_ns: float, now_ns: int) -> bool:
+        """Whether a launch that takes so long on one core wakes the workers that sleep. On the launch path.
+
+        It does if it is long. A short one does for the sake of those that follow, if one came just before; and then
+        none does for a while, as workers that sleep again so soon have no core to run on.
+        """
+        is_one_of_many = now_ns - self._launched_ns < _SOON_NS
+        self._launched_ns = now_ns
+        if expected_ns < _WORTH_WAKING_NS and not (is_one_of_many and now_ns - self._woke_ns >= _SOON_NS):
+            return False
+        self._woke_ns = now_ns
+        return True
 
     def _start(self, num_workers: int) -> None:
         with self._lock:
+            if not self._shares or len(self._shares[-1]) <= num_workers * native_pool.SHARE_BYTES:
+                # A launch of another thread may still use the former ones.
+                self._shares.append(_lines((num_workers + 1) * native_pool.SHARE_BYTES))
+                self._shares_address = self._shares[-1].ctypes.data
             while self._num_started < num_workers:
                 number = self._num_started + 1
                 start = ctypes.create_string_buffer(_START.pack(self._address, number), _START.size)
