@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import cache
 
 import attrs
@@ -200,3 +201,22 @@ def test_no_lane_is_alone_without_a_vector_library(function: MathFunction, level
     assert f"@{function.value}f" not in own.ir
     assert f"@{function.value}f" in lowered(module, CONTIGUOUS, compiler_with("library", level)).ir
     assert "libmvec" not in own.header.features
+
+
+@pytest.mark.parametrize("function", OWN, ids=lambda function: function.value)
+def test_lanes_of_another_processor_stay_vectors_with_fused_operations(function: MathFunction) -> None:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    base = compiler_for("spmd").target_info
+    facts = {"triple": "aarch64-unknown-linux-gnu", "cpu": "generic", "features": "", "vector_library": "none"}
+    details = dict(base.details) | facts | {"vector_bytes": "16"}
+    target = attrs.evolve(base, details=tuple(sorted(details.items())), subgroup_size=4)
+    text = "z[i] = x[i] ** y[i]" if function is MathFunction.POW else f"z[i] = math.{function.value}(x[i] + y[i])"
+    using = CpuCompiler(target)
+    made = lowered(module_of(f"i = qn.global_id()\n{text}", x=F1, y=F1, z=F1), CONTIGUOUS, using)
+    assembly = using.assembly(made)
+    called = {name for name in re.findall(r"\bbl\s+(\S+)", assembly) if not name.startswith("q.")}
+    assert not called
+    assert len(re.findall(r"\bfml[as]\s+v", assembly)) > 5 * len(re.findall(r"\bfmadd\b", assembly))

@@ -87,9 +87,9 @@ def errors_in_ulps(result: Array, exact: Array, *, at_least: float = 0.0) -> Arr
         _, exponents = np.frexp(np.clip(np.abs(exact), max(at_least, _SMALLEST_NORMAL), _LARGEST))
         unit = np.ldexp(1.0, exponents - 24)
         errors: Array = np.abs(np.clip(result.astype(np.float64), -_BEYOND, _BEYOND) - bounded) / unit
-    is_alike = np.where(np.isnan(exact), np.isnan(result), ~np.isnan(result))
-    is_alike &= ~np.isinf(exact) | (result == exact)
-    is_alike &= (exact != 0) | (result != 0) | (np.signbit(exact) == np.signbit(result))
+        is_alike = np.where(np.isnan(exact), np.isnan(result), ~np.isnan(result))
+        is_alike &= ~np.isinf(exact) | (result == exact)
+        is_alike &= (exact != 0) | (result != 0) | (np.signbit(exact) == np.signbit(result))
     return np.where(is_alike, np.where(np.isnan(exact), 0.0, errors), np.inf)
 
 
