@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 import threading
@@ -107,6 +108,22 @@ def test_a_launch_that_the_driver_refuses_is_an_error_of_ours(device: OpenclDevi
     cells = ArgumentPacker(built.header)([2.0, argument(memory, 100)], geometry)
     with pytest.raises(DeviceError, match=r"launching k failed: the driver says INVALID_WORK_GROUP_SIZE"):
         built.run(geometry, cells, None)
+
+
+def test_the_collector_may_free_memory_in_the_midst_of_any_method(device: OpenclDevice) -> None:
+    built, memory = adder(device), device.allocate(400)
+    geometry = extent_geometry(100, built.header.block)
+
+    def free() -> None:
+        built.run(geometry, ArgumentPacker(built.header)([2.0, argument(memory, 100)], geometry), None)
+        with device._freeing, getattr(device._memory, "_lock", contextlib.nullcontext()):
+            device.free(memory)
+
+    thread = threading.Thread(target=free, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    device.synchronize(None)
 
 
 def test_empty_memory_is_no_special_case(device: OpenclDevice) -> None:

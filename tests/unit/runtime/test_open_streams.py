@@ -55,3 +55,25 @@ def test_threads_may_open_streams_while_others_go_through_them() -> None:
     for reader in readers:
         reader.join()
     assert not failures
+
+
+def test_the_collector_may_end_a_stream_in_the_midst_of_any_method() -> None:
+    held = OpenStreams[Stream]()
+
+    class Ending(Stream):
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            held.discard(self)
+
+    def collect() -> None:
+        held.add(Ending())
+        with held._lock:
+            gc.collect()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert list(held) == []

@@ -47,7 +47,7 @@ class OpenclDevice(DeviceOperations[Loaded]):
         """Changes with each launch."""
         self._finished: object = None
         """What `_latest` was before all queues were last waited for."""
-        self._freeing = threading.Lock()
+        self._freeing = threading.RLock()  # The collector may free arrays in the midst of any method.
         self._waiting: list[Memory] = []
         """Freed memory that running kernels may still use."""
         self._waiting_bytes = 0

@@ -124,7 +124,7 @@ class BufferMemory:
     def __init__(self, device: DeviceKey, *, maps_host_memory: bool) -> None:
         self._device = device
         self._maps_host_memory = maps_host_memory
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # The collector may free arrays in the midst of any method.
         self._numbers = itertools.cycle(range(1, _NUMBERS))
         self._buffers: dict[int, Any] = {}
         self.num_freed = 0

@@ -13,7 +13,7 @@ from quernel.codegen.dialect import Dialect
 from quernel.codegen.literals import float_literal, integer_literal
 from quernel.codegen.names import HELPER_PREFIX
 from quernel.codegen.text import Binding
-from quernel.dtypes import DType, bf16, f16, f32, f64, i64, u8, u16, u32, u64
+from quernel.dtypes import DType, bf16, bool_, f16, f32, f64, i64, u8, u16, u32, u64
 from quernel.ir.nodes import MathFunction
 
 __all__ = ["Helpers", "unsigned_of"]
@@ -61,12 +61,9 @@ class Helpers:
         self.note(dtype)
         return self._dialect.types[dtype]
 
-    def _head(self, result: DType | str, name: str, *params: tuple[DType | str, str]) -> str:
-        def shown(type_: DType | str) -> str:
-            return type_ if isinstance(type_, str) else self._type(type_)
-
-        listed = ", ".join(f"{shown(type_)} {param}" for type_, param in params)
-        return f"{self._dialect.function} {shown(result)} {name}({listed})\n"
+    def _head(self, result: DType, name: str, *params: tuple[DType, str]) -> str:
+        listed = ", ".join(f"{self._type(dtype)} {param}" for dtype, param in params)
+        return f"{self._dialect.function} {self._type(result)} {name}({listed})\n"
 
     def _int(self, value: int, dtype: DType) -> str:
         code = integer_literal(self._dialect, value, dtype)
@@ -263,7 +260,7 @@ class Helpers:
         """Whether a float is no number: the one value that differs from itself."""
         return self.define(
             f"isnan_{dtype.name}",
-            lambda name: f"{self._head('bool', name, (dtype, 'x'))}{{\n    return x != x;\n}}\n",
+            lambda name: f"{self._head(bool_, name, (dtype, 'x'))}{{\n    return x != x;\n}}\n",
         )
 
     def double_bits(self) -> str:

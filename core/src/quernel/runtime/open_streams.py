@@ -16,7 +16,7 @@ class OpenStreams(Generic[StreamT]):
     """Holds streams weakly. Any thread may add, remove and go through them at once, as a `WeakSet` does not allow."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # The collector may end a stream in the midst of any method, and so come back.
         self._streams: tuple[weakref.ref[StreamT], ...] = ()
 
     def __bool__(self) -> bool:
