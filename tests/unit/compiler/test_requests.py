@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+import os
 import pickle
 import sys
 import threading
@@ -218,6 +219,40 @@ def test_awaited_request_raises_its_own_error(bench: Bench, kernels: Kernels[Any
 
     with pytest.raises(CompilationError, match="bad kernel"):
         asyncio.run(ask())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_forked_child_ends_requests_that_a_thread_of_its_parent_built_and_builds_those_queued(
+    bench: Bench, kernels: Kernels[Any, Any, Any]
+) -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        started.set()
+        assert go_on.wait(30)
+
+    bench.script.acts["lower", "a"] = hold
+    building = kernels.request(definition("a"))
+    building.start()
+    assert started.wait(20)
+    queued = kernels.request(definition("b"))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            bench.script.acts.clear()
+            ended = building.state is PendingState.ABANDONED
+            again = kernels.request(definition("a"))
+            again.start()
+            good = queued.result().id == artifact_id("b") and again.result().id == artifact_id("a")
+            status = 0 if ended and good else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    go_on.set()
+    assert building.result().id == artifact_id("a")
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------
