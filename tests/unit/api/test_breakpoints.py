@@ -109,6 +109,7 @@ def test_breakpoint_survives_as_text() -> None:
     assert print_module(parse_module(text)) == text
 
 
+@pytest.mark.filterwarnings("ignore:breakpoint")
 def test_breakpoint_with_arguments_is_refused() -> None:
     @qn.kernel
     def wrong(x):

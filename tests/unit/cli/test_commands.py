@@ -3,6 +3,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -103,14 +104,27 @@ def test_demo_explains_every_outcome_that_there_is():
     assert {outcome.value for outcome in CompilationOutcome} <= set(_OUTCOMES)
 
 
+def read_terminal(descriptor: int) -> Iterator[bytes]:
+    """What is written to the other end until it is closed."""
+    try:
+        while part := os.read(descriptor, 1 << 16):
+            yield part
+    except OSError:  # as Linux says that the other end is closed
+        return
+    finally:
+        os.close(descriptor)
+
+
 def test_demo_shows_on_a_terminal_which_kernel_runs(tmp_path):
     pty = pytest.importorskip("pty", reason="needs terminals as POSIX has them")
     ours, theirs = pty.openpty()
     picture = picture_file(tmp_path / "photo.png", (12, 10))
     command = [sys.executable, "-m", "quernel.cli", "demo", picture, "--device", "reference", "--output", tmp_path]
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, check=True)
-    shown = os.read(ours, 1 << 16).decode()
-    assert "on reference:0: 360 points, interpreted thread by thread" in shown
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs) as demo:
+        os.close(theirs)
+        shown = b"".join(read_terminal(ours)).decode()
+    assert demo.returncode == 0
+    assert "360 points on reference:0, interpreted" in shown
 
 
 def test_demo_on_an_unknown_device_fails_with_the_mend(capsys):

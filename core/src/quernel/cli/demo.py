@@ -67,9 +67,9 @@ class _Progress:
 
     def __init__(self, device: Device, num_kernels: int) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
         console = Console(stderr=True)
         self._device = device
         self._bar = Progress(
@@ -87,8 +87,8 @@ class _Progress:
 
     def next(self, kernel: str, num_points: int) -> None:
         """The kernel that comes now, over so many points; the one before is done."""
-        slowly = ", interpreted thread by thread" if self._device.info.backend == "reference" else ""
-        text = f"{kernel} on {self._device.name}: {counted(num_points, 'point')}{slowly}"
+        slowly = ", interpreted" if self._device.info.backend == "reference" else ""
+        text = f"{kernel}: {counted(num_points, 'point')} on {self._device.name}{slowly}"
         self._bar.update(self._task, description=text, completed=self._num_begun)
         self._num_begun += 1
 
