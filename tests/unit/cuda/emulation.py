@@ -78,11 +78,11 @@ class EmulatedDriver(FakeDriver):
     def do_cuModuleGetFunction(self, module: int, name: bytes) -> tuple[int]:
         return (module,)
 
-    def cuLaunchKernel(self, function: Any, *arguments: Any) -> tuple[Any]:
-        *dimensions, shared, stream, pointers, extra = arguments
+    def cuLaunchKernelEx(self, config: Any, function: Any, pointers: int, extra: int) -> tuple[Any]:
         assert extra == 0
-        assert shared <= 1 << 18
-        assert stream is not None
-        given = (ctypes.c_uint * 6)(*dimensions)
+        assert config.sharedMemBytes <= 1 << 18
+        assert int(config.hStream)
+        grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
+        given = (ctypes.c_uint * 6)(*grid, config.blockDimX, config.blockDimY, config.blockDimZ)
         self.libraries[function].qn_host_run(ctypes.c_void_p(pointers), given)
         return (OK,)

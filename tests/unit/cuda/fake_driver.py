@@ -182,12 +182,15 @@ class FakeDriver:
 
     # --- launches -----------------------------------------------------------------------------------------------------
 
-    def cuLaunchKernel(self, function: Any, *arguments: Any) -> tuple[Any]:
-        assert len(arguments) + 1 == num_parameters("cuLaunchKernel")
-        *dimensions, shared, stream, pointers, _extra = arguments
-        self.calls.append(("cuLaunchKernel", (function, *arguments)))
-        self.launched.append((function, tuple(dimensions), shared, pointers))
-        return (self.on_launch(function, dimensions, shared, stream, pointers),)
+    def cuLaunchKernelEx(self, config: Any, function: Any, pointers: int, extra: int) -> tuple[Any]:
+        assert num_parameters("cuLaunchKernelEx") == 4
+        assert not config.numAttrs
+        assert not extra
+        grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
+        dimensions = (*grid, config.blockDimX, config.blockDimY, config.blockDimZ)
+        self.calls.append(("cuLaunchKernelEx", (config, function, pointers, extra)))
+        self.launched.append((function, dimensions, config.sharedMemBytes, pointers))
+        return (self.on_launch(function, list(dimensions), config.sharedMemBytes, config.hStream, pointers),)
 
 
 def cells_at(pointers: int, count: int) -> list[int]:

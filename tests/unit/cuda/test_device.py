@@ -184,8 +184,8 @@ def test_shapes_and_bound_launches_of_one_kernel_keep_their_own_grid_stream_and_
         bound()
         assert cells_at(fake.launched[-1][3], 4) == [30, 31, 32, 33]
     assert [dimensions[0] for _, dimensions, *_ in fake.launched] == [4, 20, 1] * 2
-    streams = [arguments[8] for name, arguments in fake.calls if name == "cuLaunchKernel"]
-    assert streams == [device._default.handle, stream.handle, stream.handle] * 2
+    streams = [int(arguments[0].hStream) for name, arguments in fake.calls if name == "cuLaunchKernelEx"]
+    assert streams == [int(device._default.handle), int(stream.handle), int(stream.handle)] * 2
 
 
 def test_a_shape_is_refused_when_it_is_prepared(device: CudaDevice) -> None:
@@ -202,7 +202,7 @@ def test_a_shaped_launch_in_another_context_is_made_in_its_own(device: CudaDevic
     device.prepare_shape(run, loaded, header, geometry, None)(cells)
     device.prepare_bound(run, loaded, header, geometry, cells, None)()
     assert not statuses
-    assert fake.names().count("cuLaunchKernel") == 4
+    assert fake.names().count("cuLaunchKernelEx") == 4
     assert fake.current == []
 
 

@@ -121,14 +121,14 @@ class Launches:
         Raises:
             LaunchError: the device does not take that shape.
         """
-        launch, success = _driver.driver().cuLaunchKernel, _driver.driver().CUresult.CUDA_SUCCESS
-        function, (x, y, z), (width, depth, height), shared, into = self._shape(loaded, header, geometry, stream)
+        launch, success = _driver.driver().cuLaunchKernelEx, _driver.driver().CUresult.CUDA_SUCCESS
+        function, config = loaded.function, self._config(header, geometry, stream)
         give, note, name, settle = loaded.spare_cells.append, self.recent.append, loaded.name, self._settle
 
         def shaped(mine: _Cells) -> None:
-            status = launch(function, x, y, z, width, depth, height, shared, into, mine.pointers, 0)[0]
+            status = launch(config, function, mine.pointers, 0)[0]
             if status is not success and int(status):
-                settle(status, name, (function, x, y, z, width, depth, height, shared, into, mine.pointers, 0))
+                settle(status, name, config, function, mine.pointers)
             give(mine)
             note(name)
 
@@ -142,30 +142,31 @@ class Launches:
         Raises:
             LaunchError: the device does not take that shape.
         """
-        launch, success = _driver.driver().cuLaunchKernel, _driver.driver().CUresult.CUDA_SUCCESS
-        function, (x, y, z), (width, depth, height), shared, into = self._shape(loaded, header, geometry, stream)
+        launch, success = _driver.driver().cuLaunchKernelEx, _driver.driver().CUresult.CUDA_SUCCESS
+        function, config = loaded.function, self._config(header, geometry, stream)
         note, name, settle = self.recent.append, loaded.name, self._settle
         mine = _Cells(len(header.slots))
         mine.buffer[:] = arguments
         pointers = mine.pointers
 
         def bound() -> None:
-            status = launch(function, x, y, z, width, depth, height, shared, into, pointers, 0)[0]
+            status = launch(config, function, pointers, 0)[0]
             if status is not success and int(status):
-                settle(status, name, (function, x, y, z, width, depth, height, shared, into, mine.pointers, 0))
+                settle(status, name, config, function, mine.pointers)
             note(name)
 
         return bound
 
-    def _shape(
-        self, loaded: Loaded, header: ArtifactHeader, geometry: Geometry, stream: Any
-    ) -> tuple[Any, tuple[int, int, int], tuple[int, int, int], int, Any]:
-        x, y, z = (*reversed(header.block), 1, 1)[:3]
-        shared = header.shared_bytes if DYNAMIC_SHARED in header.features else 0
-        into = self._default if stream is None else stream.handle
-        return loaded.function, grid_of(geometry, header), (x, y, z), shared, into
+    def _config(self, header: ArtifactHeader, geometry: Geometry, stream: Any) -> Any:
+        """Grid, block, shared memory and stream as one object: eleven arguments take the bindings 0.15 µs longer."""
+        config = _driver.driver().CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid_of(geometry, header)
+        config.blockDimX, config.blockDimY, config.blockDimZ = (*reversed(header.block), 1, 1)[:3]
+        config.sharedMemBytes = header.shared_bytes if DYNAMIC_SHARED in header.features else 0
+        config.hStream = self._default if stream is None else stream.handle
+        return config
 
-    def _settle(self, status: Any, name: str, launch: tuple[Any, ...]) -> None:
+    def _settle(self, status: Any, name: str, config: Any, function: Any, pointers: int) -> None:
         """What follows a launch that the driver refused: it is made again in this device's context.
 
         Raises:
@@ -173,9 +174,10 @@ class Launches:
         """
         if _driver.status_name(status) in _ELSEWHERE:
             with self._context:
-                status = _driver.driver().cuLaunchKernel(*launch)[0]
+                status = _driver.driver().cuLaunchKernelEx(config, function, pointers, 0)[0]
         if int(status):
-            raise self.failure("cuLaunchKernel", status, f"launching {name} on {launch[1:4]}")
+            grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
+            raise self.failure("cuLaunchKernelEx", status, f"launching {name} on {grid}")
 
     def failure(self, name: str, status: Any, doing: str) -> Exception:
         """The error of a status, with the launch that probably caused one that shows late."""
