@@ -25,12 +25,12 @@ __all__ = ["CpuDevice", "pack_geometry"]
 
 _GEOMETRY = struct.Struct(f"<{3 * MAX_NDIM + 1}q")
 
-_WORTH_UNTIMED = 7
-"""After a launch that is not worth sharing, so many in the same shape are neither: two looks at the clock cost 0.1 µs."""
-_SHARING_NS = 200_000
+_WORTH_SHARING_NS = 200_000
 """A launch that takes less on one core runs there: waking threads costs about 55 µs, and up to twice that when idle."""
 _WORTH_TELLING_NS = 6_000
 """The same where workers are native: telling them and waiting costs about 2 µs, and none that sleeps is waited for."""
+_UNTIMED = 7
+"""After a launch that is not worth sharing, so many in the same shape are not timed: looking twice takes 0.1 µs."""
 _SHARING_NS = 1_500
 """What of a shared launch's time is not the kernel's."""
 _NATIVE_PIECE_NS = 20_000
