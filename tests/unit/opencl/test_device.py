@@ -126,6 +126,12 @@ def test_the_collector_may_free_memory_in_the_midst_of_any_method(device: Opencl
     device.synchronize(None)
 
 
+@pytest.mark.parametrize("nbytes", [1 << 50, 1 << 62])
+def test_more_memory_than_there_is_is_refused(device: OpenclDevice, nbytes: int) -> None:
+    with pytest.raises(DeviceError, match=str(nbytes)):
+        device.allocate(nbytes)
+
+
 def test_empty_memory_is_no_special_case(device: OpenclDevice) -> None:
     memory = device.allocate(0)
     device.free(memory)

@@ -14,13 +14,13 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from quernel.errors import DeviceError
+from quernel.runtime.host_memory import host_bytes
 from quernel.runtime.operations import Memory
 from quernel_opencl import _driver
 from quernel_opencl._toolchain import DeviceKey
 
 __all__ = ["AddressMemory", "BufferMemory", "MemoryKind"]
 
-_ALIGNMENT: Final = 64
 _OFFSET_BITS: Final = 44
 _OFFSETS: Final = (1 << _OFFSET_BITS) - 1
 _NUMBERS: Final = 1 << 19
@@ -57,21 +57,17 @@ class AddressMemory:
 
     def __init__(self) -> None:
         self._arguments: dict[int, Any] = {}
-        self._nowhere = np.empty(_ALIGNMENT, np.uint8)
+        self._nowhere = np.empty(1, np.uint8)
+        """What stands in for memory of no bytes, as drivers refuse a null pointer."""
 
     def allocate(self, nbytes: int) -> Memory:
-        """Host memory, aligned to 64 bytes."""
-        if nbytes == 0:
-            return Memory(self._nowhere.ctypes.data, 0, np.empty(0, np.uint8))
-        try:
-            buffer = np.empty(nbytes + _ALIGNMENT, np.uint8)
-        except MemoryError:
-            raise DeviceError(
-                f"there is no host memory for {nbytes} bytes", fix="free arrays, or use smaller ones"
-            ) from None
-        start = -buffer.ctypes.data % _ALIGNMENT
-        held = buffer[start : start + nbytes]
-        return Memory(held.ctypes.data, nbytes, held)
+        """Host memory.
+
+        Raises:
+            DeviceError: there is not enough.
+        """
+        held = host_bytes(nbytes)
+        return Memory(held.ctypes.data if nbytes else self._nowhere.ctypes.data, nbytes, held)
 
     def free(self, memory: Memory) -> None:
         """Gives the memory back."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from quernel.capabilities import Capabilities, Limits, TargetInfo, details_digest
 from quernel.codegen.pointers import Pointers
+from quernel_opencl import _toolchain
 from quernel_opencl._toolchain import DeviceKey, FoundDevice
 
 __all__ = ["PIPELINE_VERSION", "device_key", "device_kind", "target_of"]
@@ -18,9 +19,10 @@ __all__ = ["PIPELINE_VERSION", "device_key", "device_kind", "target_of"]
 PIPELINE_VERSION: Final = 1
 """Version of how a binary is made of a text, and of how a launch passes arguments."""
 
-_DENORM, _CORRECTLY_ROUNDED = 1, 128
-_FINE_GRAIN_BUFFER, _FINE_GRAIN_SYSTEM = 2, 4
-_CPU, _GPU = 2, 4
+# As the specification numbers them, since naming them through pyopencl takes longer than all else here.
+_DENORM, _CORRECTLY_ROUNDED = 1, 128  # CL_FP_…
+_FINE_GRAIN_BUFFER, _FINE_GRAIN_SYSTEM = 2, 4  # CL_DEVICE_SVM_…
+_CPU, _GPU = 2, 4  # CL_DEVICE_TYPE_…
 _INT64_ATOMICS: Final = {"cl_khr_int64_base_atomics", "cl_khr_int64_extended_atomics"}
 
 _SUBGROUPS: Final = {"cl_intel_subgroups", "cl_intel_required_subgroup_size"}
@@ -110,6 +112,6 @@ def _optional(device: Any, name: str) -> int:
     """A property that older drivers do not know; 0 then."""
     try:
         value: int = getattr(device, name)
-    except Exception:  # pyopencl's own errors, whose classes need the driver to be named
+    except (AttributeError, _toolchain.opencl().Error):
         return 0
     return value

@@ -9,7 +9,7 @@ import numpy as np
 from quernel.errors import DeviceError
 from quernel.runtime.operations import DeviceOperations, Memory
 
-__all__ = ["HostMemoryOperations"]
+__all__ = ["HostMemoryOperations", "host_bytes"]
 
 LoadedT = TypeVar("LoadedT")
 
@@ -33,18 +33,8 @@ class HostMemoryOperations(DeviceOperations[LoadedT]):
         Raises:
             DeviceError: there is not enough.
         """
-        if nbytes == 0:
-            return Memory(0, 0, np.empty(0, np.uint8))
-        alignment = _HUGE_PAGE if nbytes >= _LARGE_BYTES else _ALIGNMENT
-        try:
-            buffer = np.empty(nbytes + alignment, np.uint8)
-        except (MemoryError, ValueError, OverflowError):  # NumPy has one for each way of being too large
-            raise DeviceError(
-                f"there is no host memory for {nbytes} bytes", fix="free arrays, or use smaller ones"
-            ) from None
-        start = -buffer.ctypes.data % alignment
-        held = buffer[start : start + nbytes]
-        return Memory(held.ctypes.data, nbytes, held)
+        held = host_bytes(nbytes)
+        return Memory(held.ctypes.data if nbytes else 0, nbytes, held)
 
     def free(self, memory: Memory) -> None:
         """Gives the memory back; nothing runs on it any more, since launches are synchronous."""
@@ -76,3 +66,22 @@ class HostMemoryOperations(DeviceOperations[LoadedT]):
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.reshape(-1).view(np.uint8)
+
+
+def host_bytes(nbytes: int) -> np.ndarray[Any, Any]:
+    """Uninitialised bytes of the host, aligned to 64, or to a huge page if they span several.
+
+    Raises:
+        DeviceError: there is not enough memory.
+    """
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    alignment = _HUGE_PAGE if nbytes >= _LARGE_BYTES else _ALIGNMENT
+    try:
+        buffer = np.empty(nbytes + alignment, np.uint8)
+    except (MemoryError, ValueError, OverflowError):  # NumPy has one for each way of being too large
+        raise DeviceError(
+            f"there is no host memory for {nbytes} bytes", fix="free arrays, or use smaller ones"
+        ) from None
+    start = -buffer.ctypes.data % alignment
+    return buffer[start : start + nbytes]
