@@ -47,7 +47,7 @@ def packed_scratch(num_bytes: int) -> tuple[bytes, Any]:
     memory = _memory
     if num_bytes <= memory.num_bytes:
         return memory.packed, memory.buffer
-    buffer = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    buffer = np.empty(num_bytes + 2 * _ALIGNMENT, np.uint8)  # The last line is no other thread's either.
     address = buffer.ctypes.data
     packed = _ADDRESS.pack(address + -address % _ALIGNMENT)
     if num_bytes <= _KEPT_BYTES:

@@ -13,7 +13,7 @@ __all__ = ["HostMemoryOperations", "host_bytes"]
 
 LoadedT = TypeVar("LoadedT")
 
-_ALIGNMENT: Final = 64
+_LINE_BYTES: Final = 64
 _HUGE_PAGE: Final = 1 << 21
 """Large arrays start at a huge page, of which NumPy asks for large blocks to be made where the system has them."""
 _LARGE_BYTES: Final = 2 * _HUGE_PAGE
@@ -28,7 +28,7 @@ class HostMemoryOperations(DeviceOperations[LoadedT]):
     host_accessible = True
 
     def allocate(self, nbytes: int) -> Memory:
-        """Host memory, aligned to 64 bytes, or to a huge page if it spans several.
+        """Host memory, aligned to 64 bytes, or to a huge page if it spans several; no cache line of it is another's.
 
         Raises:
             DeviceError: there is not enough.
@@ -69,16 +69,16 @@ def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def host_bytes(nbytes: int) -> np.ndarray[Any, Any]:
-    """Uninitialised bytes of the host, aligned to 64, or to a huge page if they span several.
+    """Uninitialised bytes of the host, aligned to 64, or to a huge page if they span several; no line is another's.
 
     Raises:
         DeviceError: there is not enough memory.
     """
     if nbytes == 0:
         return np.empty(0, np.uint8)
-    alignment = _HUGE_PAGE if nbytes >= _LARGE_BYTES else _ALIGNMENT
+    alignment = _HUGE_PAGE if nbytes >= _LARGE_BYTES else _LINE_BYTES
     try:
-        buffer = np.empty(nbytes + alignment, np.uint8)
+        buffer = np.empty(-(-nbytes // _LINE_BYTES) * _LINE_BYTES + alignment, np.uint8)
     except (MemoryError, ValueError, OverflowError):  # NumPy has one for each way of being too large
         raise DeviceError(
             f"there is no host memory for {nbytes} bytes", fix="free arrays, or use smaller ones"
