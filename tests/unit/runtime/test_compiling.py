@@ -402,6 +402,31 @@ def test_compiling_blocks_and_lists_load_what_is_kept_where_nothing_is_compiled(
         assert counted.warm().result() is kernel
 
 
+# --- from inside a compilation ----------------------------------------------------------------------------------------
+
+
+def test_launch_from_inside_a_compilation_is_refused_even_of_a_kernel_that_is_ready(cpu: Device) -> None:
+    x = np.ones(8)
+    launcher = counted.over(8)
+    for _ in range(4):
+        launcher(x)
+    bound = launcher.bind(x)
+    refusals: list[str] = []
+
+    def launch(compiled: Any) -> None:
+        for again in (lambda: launcher(x), bound, lambda: counted[1](x), lambda: scaled.over(8)(1.0, x)):
+            with pytest.raises(
+                LaunchError, match=r"cannot (launch|load) (counted|scaled) here: this thread is"
+            ) as caught:
+                again()
+            refusals.append(str(caught.value))
+
+    cpu.kernels.reporting(launch).get(saxpy.specialize(qn.f64, x, x))
+    assert len(refusals) == 4
+    launcher(x)
+    bound()
+
+
 # --- progress bars ----------------------------------------------------------------------------------------------------
 
 

@@ -2,13 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextvars import ContextVar, Token
 from types import TracebackType
+from typing import Final
 
 from quernel.errors import LaunchError
 
-__all__ = ["Compiling", "is_compiling_allowed", "no_compiling", "refuse_not_compiling", "refuse_while_compiling"]
+__all__ = [
+    "Compiling",
+    "is_compiling_allowed",
+    "no_compiling",
+    "refuse_not_compiling",
+    "refuse_while_compiling",
+    "stand",
+    "standing",
+    "step_aside",
+]
+
+standing: Final[list[object]] = []
+"""All that stands anywhere in the process between launches and their devices, threads that compile included. Launches
+on the quick path only ask whether it is empty; while it is not, launches of every thread go the general way, which
+looks for what is theirs."""
+_standing_lock = threading.Lock()
+
+
+def stand(what: object) -> None:
+    """Has launches go the general way, until `what` steps aside."""
+    with _standing_lock:
+        standing.append(what)
+
+
+def step_aside(what: object) -> None:
+    """Takes `what` out of the way of launches."""
+    with _standing_lock:
+        standing[:] = [found for found in standing if found is not what]
+
+
+def _renew_after_fork() -> None:
+    global _standing_lock
+    _standing_lock = threading.Lock()
+    standing.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)
 
 _thread = threading.local()
 _is_allowed: ContextVar[bool] = ContextVar("quernel_compiling_is_allowed", default=True)
@@ -55,11 +94,13 @@ class Compiling:
     def __enter__(self) -> None:
         self._outer: str | None = getattr(_thread, "what", None)
         _thread.what = self._what
+        stand(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _thread.what = self._outer
+        step_aside(self)
 
 
 def refuse_while_compiling(action: str) -> None:

@@ -6,7 +6,9 @@ import os
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from quernel.compiler.reentrancy import stand, standing, step_aside
 
 if TYPE_CHECKING:
     from quernel.runtime.arrays import DeviceArray
@@ -25,21 +27,6 @@ __all__ = [
     "standing",
 ]
 
-standing: Final[list[object]] = []
-"""All that stands anywhere in the process between launches and their devices. Launches on the quick path only ask
-whether it is empty; while it is not, launches of every thread go the general way, which looks for what is theirs."""
-_lock = threading.Lock()
-
-
-def _stand(what: object) -> None:
-    with _lock:
-        standing.append(what)
-
-
-def _step_aside(what: object) -> None:
-    with _lock:
-        standing[:] = [found for found in standing if found is not what]
-
 
 class LaunchMode:
     """Is shown each launch of its context before anything is compiled for it, within a `with` block.
@@ -53,12 +40,12 @@ class LaunchMode:
     def __enter__(self) -> Any:
         assert self._token is None, "a mode was entered twice"
         self._token = _modes.set((*_modes.get(), self))
-        _stand(self)
+        stand(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
         token, self._token = self._token, None
-        _step_aside(self)
+        step_aside(self)
         if token is not None:
             _modes.reset(token)
 
@@ -88,8 +75,6 @@ _modes: ContextVar[tuple[LaunchMode, ...]] = ContextVar("quernel_launch_modes", 
 
 def _start_over() -> None:
     """In the child of a fork: only this thread is there, and devices have let their interceptors go."""
-    global _lock
-    _lock = threading.Lock()
     standing[:] = _modes.get()
 
 
@@ -158,9 +143,9 @@ class Interceptor:
         self._thread = threading.get_ident()
         with self.device._lock:
             self.device.interceptors = (self, *self.device.interceptors)
-        _stand(self)
+        stand(self)
 
     def _end(self) -> None:
         with self.device._lock:
             self.device.interceptors = tuple(found for found in self.device.interceptors if found is not self)
-        _step_aside(self)
+        step_aside(self)

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from quernel import settings
+from quernel.compiler.reentrancy import refuse_while_compiling
 from quernel.errors import LaunchError, QuernelError
 from quernel.geometry import Geometry, LaunchForm
 from quernel.runtime.argument_reading import read_arguments
@@ -195,8 +196,10 @@ class Launcher:
 
         geometry = self._geometry
         request = RequestedLaunch(kernel, device, specs, args, geometry.form, geometry.block, facts, options)
-        if standing and is_taken(request):
-            return None
+        if standing:
+            refuse_while_compiling(f"launch {kernel.origin.name}")
+            if is_taken(request):
+                return None
         key = (device, generation(), facts, geometry.block, options.checked, names, *kinds)
         ready = self._table.get(key)
         if ready is None or not ready.is_current():
@@ -315,6 +318,7 @@ class BoundLaunch:
             given, named = self._launcher._kernel.parameters.unbind(bound.args)
             self._launcher(*given, **named)
             return
+        refuse_while_compiling(f"launch {self._launcher._kernel.origin.name}")
         prepared.ready.device.check_open()
         if stream is not None:
             stream.check_open()
