@@ -87,7 +87,7 @@ class Pickling(Executor):
         future: Future[Any] = Future()
         try:
             function, arguments = pickle.loads(pickle.dumps((fn, args)))
-            self.stages.append(arguments[3])
+            self.stages.append(arguments[3] if function is run_job else JobStage.FINALIZE)
             future.set_result(pickle.loads(pickle.dumps(self.change(function(*arguments)))))
         except Exception as error:
             future.set_exception(error)

@@ -12,6 +12,8 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +23,16 @@ import attrs
 from quernel.errors import CompilationError
 from quernel_cuda.cubins import resources
 
-__all__ = ["Compiled", "compile_text", "disassembly", "header_folder", "nvrtc", "supported_architectures", "version"]
+__all__ = [
+    "Compiled",
+    "compile_text",
+    "compile_unit",
+    "disassembly",
+    "header_folder",
+    "nvrtc",
+    "supported_architectures",
+    "version",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -106,25 +117,46 @@ def compile_text(text: str, options: tuple[str, ...], entry: str, *, is_ptx: boo
     Raises:
         CompilationError: the compiler refuses it; `chain` is its log.
     """
-    api = nvrtc()
-    status, program = api.nvrtcCreateProgram(text.encode(), _FILE.encode(), 0, None, None)
-    _check(status)
-    try:
-        status, *_ = api.nvrtcAddNameExpression(program, entry.encode())
-        _check(status)
-        given = [option.encode() for option in options]
-        status, *_ = api.nvrtcCompileProgram(program, len(given), given)
-        log = _read(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).rstrip(b"\0").decode(errors="replace")
-        if int(status):
-            raise CompilationError(f"NVRTC reports {status.name}", chain=tuple(log.strip().splitlines()))
+    with _compiled(text, options, entry) as (api, program, log):
         lowered = _lowered_name(api, program, entry)
         if is_ptx:
             payload = _read(api.nvrtcGetPTXSize, api.nvrtcGetPTX, program)
         else:
             payload = _read(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program)
+    return Compiled(payload, lowered, {} if is_ptx else _statistics(payload, log, lowered))
+
+
+def compile_unit(text: str, options: tuple[str, ...], entries: Sequence[str]) -> tuple[Compiled, ...]:
+    """A text of several kernels with C linkage as one cubin, which is every kernel's payload.
+
+    The assembler takes them side by side, on as many threads as there are cores.
+
+    Raises:
+        CompilationError: the compiler refuses one of them, or does not know an option.
+    """
+    with _compiled(text, (*options, "--split-compile=0"), None) as (api, program, log):
+        payload = _read(api.nvrtcGetCUBINSize, api.nvrtcGetCUBIN, program)
+    return tuple(Compiled(payload, entry, _statistics(payload, log, entry)) for entry in entries)
+
+
+@contextmanager
+def _compiled(text: str, options: tuple[str, ...], expression: str | None) -> Iterator[tuple[Any, Any, str]]:
+    """NVRTC's functions, a compiled program and its log; the program ends with the context."""
+    api = nvrtc()
+    status, program = api.nvrtcCreateProgram(text.encode(), _FILE.encode(), 0, None, None)
+    _check(status)
+    try:
+        if expression is not None:
+            status, *_ = api.nvrtcAddNameExpression(program, expression.encode())
+            _check(status)
+        given = [option.encode() for option in options]
+        status, *_ = api.nvrtcCompileProgram(program, len(given), given)
+        log = _read(api.nvrtcGetProgramLogSize, api.nvrtcGetProgramLog, program).rstrip(b"\0").decode(errors="replace")
+        if int(status):
+            raise CompilationError(f"NVRTC reports {status.name}", chain=tuple(log.strip().splitlines()))
+        yield api, program, log
     finally:
         api.nvrtcDestroyProgram(program)
-    return Compiled(payload, lowered, {} if is_ptx else _statistics(payload, log, lowered))
 
 
 def _read(size_of: Any, read: Any, program: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Any, Final
 
@@ -45,8 +46,8 @@ class CudaTarget(PersistentTarget[CudaVariant, CudaArtifact, Loaded]):
     def __init__(self, compiler: CudaCompiler, context: Context) -> None:
         super().__init__(compiler)
         self._context = context
-        self._modules: list[Any] = []
-        """What was loaded, under the loader's lock."""
+        self._modules: dict[bytes, Any] = {}
+        """What was loaded, by the payload's digest, under the loader's lock. Kernels finalized together share one."""
 
     def variant(self, launch_facts: LaunchFacts) -> CudaVariant:
         """What holds for all arrays of the launch; several points per thread, unless the user wants one."""
@@ -63,21 +64,24 @@ class CudaTarget(PersistentTarget[CudaVariant, CudaArtifact, Loaded]):
         payload = artifact.payload
         if PTX in header.features:
             payload = ptx_for_driver(payload, _driver.driver_version())
+        digest = hashlib.sha256(payload).digest()
+        shared = self._modules.get(digest)
         with self._context:
-            module = self._module(payload, name)
+            module = shared if shared is not None else self._module(payload, name)
             try:
                 function = call("cuModuleGetFunction", module, header.entry.encode(), doing=f"loading {name}")
                 self._allow_shared(function, header)
             except DeviceError as error:
-                _driver.driver().cuModuleUnload(module)
+                if shared is None:
+                    _driver.driver().cuModuleUnload(module)
                 raise CompilationError(error.what, fix=error.fix) from error
-            self._modules.append(module)
+            self._modules[digest] = module
         return Loaded(module, function, name)
 
     def unload(self) -> None:
         """Takes all kernels out of the context, which other libraries may hold on to. Nothing runs on the device."""
-        modules, self._modules = self._modules, []
-        for module in modules:
+        modules, self._modules = self._modules, {}
+        for module in modules.values():
             call("cuModuleUnload", module)
 
     def _module(self, payload: bytes, name: str) -> object:

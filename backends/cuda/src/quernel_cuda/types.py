@@ -37,7 +37,7 @@ class Loaded:
     """A kernel in a device's context.
 
     Attributes:
-        module: the driver's, which keeps the function alive.
+        module: the driver's, which keeps the function alive, and may hold other kernels too.
         function: what is launched.
         name: of the kernel, for errors.
         prepared: what `DeviceOperations.launch` keeps between launches.

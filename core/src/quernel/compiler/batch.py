@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
+    from quernel.compiler.groups import Groups
     from quernel.compiler.guarded_target import GuardedTarget
     from quernel.compiler.job import JobResult, JobStage
     from quernel.compiler.key_locks import KeyLocks
     from quernel.compiler.reporting import Progress
-    from quernel.compiler.stages import JobStep
+    from quernel.compiler.stages import GroupStep, JobStep
     from quernel.compiler.tables import LoaderTables
     from quernel.settings import RecordsLevel
     from quernel.store import CompilationBatchRecord, CompilationRecord, Environment
@@ -72,6 +73,7 @@ class Batch:
         self._locks: KeyLocks | None = None
         self._num_workers = 0
         self._persists = False
+        self._groups: Groups | None = None
 
     def run(self) -> None:
         """Settles every job; failures are theirs. Raises only what interrupts the thread."""
@@ -145,11 +147,21 @@ class Batch:
         """Takes each job as far as an artifact, a failure or a leader to wait for."""
         from quernel.compiler import executors
 
+        self._groups = self._new_groups(len(jobs))
         steps = [step for job in jobs if (step := self._next_step(job)) is not None]
-        num_workers = executors.run_steps(self._compiler, steps, self._advance, self._given_workers)
-        self._num_workers = max(self._num_workers, num_workers)
+        while steps:
+            num_workers = executors.run_steps(self._compiler, steps, self._advance, self._given_workers)
+            self._num_workers = max(self._num_workers, num_workers)
+            steps = [] if self._groups is None else self._groups.rest()
 
-    def _next_step(self, job: Job) -> JobStep | None:
+    def _new_groups(self, num_jobs: int) -> Groups | None:
+        if num_jobs < 2 or self._compiler.group_size < 2:
+            return None
+        from quernel.compiler.groups import Groups
+
+        return Groups(self._compiler, is_full=self._level == "full")
+
+    def _next_step(self, job: Job) -> JobStep | GroupStep | None:
         """What a worker has to do next for a job, if anything; the store is asked first where it can answer."""
         from quernel.compiler.stages import JobStep
 
@@ -158,7 +170,10 @@ class Batch:
         except Exception as error:
             job.fail(error)
             return None
-        return None if stage is None else JobStep(self._compiler, job, stage, self._level == "full")
+        if stage is None:
+            return None
+        step = JobStep(self._compiler, job, stage, self._level == "full")
+        return step if self._groups is None else self._groups.grouped(step)
 
     def _next_stage(self, job: Job) -> JobStage | None:
         from quernel.compiler.job import JobStage
@@ -167,7 +182,8 @@ class Batch:
             self._refuse_to_compile(job)
             return JobStage.COMPILE
         if job.lowered is not None:
-            self._seek_by_source(job)
+            if self._persists and job.is_storable:
+                self._seek_by_source(job)
             return None if job.is_answered else JobStage.FINALIZE
         if not job.is_expanded and job.definition.foreign is None:
             return JobStage.EXPAND
@@ -176,7 +192,8 @@ class Batch:
             if job.is_answered:
                 return None
         self._refuse_to_compile(job)
-        return JobStage.LOWER if self._persists and job.is_storable else JobStage.COMPILE
+        is_looked_up = self._persists and job.is_storable
+        return JobStage.LOWER if is_looked_up or self._groups is not None else JobStage.COMPILE
 
     def _refuse_to_compile(self, job: Job) -> None:
         """Raises where this batch's context compiles nothing."""
@@ -211,11 +228,20 @@ class Batch:
             if artifact is not None:
                 job.answer(Found.SOURCE, artifact, from_store=True)
 
-    def _advance(self, step: JobStep, result: object) -> JobStep | None:
-        """Takes a worker's result; what has to be done next for the same job."""
+    def _advance(self, step: JobStep | GroupStep, result: object) -> JobStep | GroupStep | None:
+        """Takes a worker's result; what has to be done next."""
+        from quernel.compiler.stages import JobStep
+
+        if isinstance(step, JobStep):
+            return self._advance_job(step.job, result)
+        results = result if isinstance(result, list) and len(result) == len(step.jobs) else [result] * len(step.jobs)
+        for job, own in zip(step.jobs, results, strict=True):
+            self._advance_job(job, own)
+        return None
+
+    def _advance_job(self, job: Job, result: object) -> JobStep | GroupStep | None:
         from quernel.compiler.job import checked_result
 
-        job = step.job
         try:
             self._absorb(job, checked_result(self._compiler, result, job.name))
         except Exception as error:

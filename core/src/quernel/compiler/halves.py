@@ -9,6 +9,7 @@ import attrs
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Hashable, Sequence
 
     from quernel.capabilities import TargetInfo
     from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
@@ -82,6 +83,8 @@ class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
     scales_with: Scaling = "threads"
     """On what several kernels compile side by side. With `processes`, the class MUST be one that another process of
     the same interpreter can import."""
+    group_size: int = 1
+    """How many kernels `finalize_group` takes at best; 1: one by one is as fast."""
 
     def local_fingerprint(self) -> str:
         """The target's fingerprint as this process's toolchain has it, wherever the compiler was made.
@@ -123,6 +126,28 @@ class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
         Raises:
             CompilationError: the toolchain refused it; its log rides along whole.
         """
+
+    def group_key(self, lowered: LoweredT) -> Hashable:
+        """Lowered kernels of equal keys, other than `None`, may go to `finalize_group` together. Any thread."""
+        return None
+
+    def finalize_group(
+        self,
+        ids: Sequence[ArtifactId[VariantT]],
+        lowered: Sequence[LoweredT],
+    ) -> list[ArtifactT | Exception]:
+        """The artifacts of several lowered kernels of one key, in order, made in one call of the toolchain.
+
+        A kernel that cannot be finalized has its error in its place, and MUST NOT cost the others theirs; each artifact
+        MUST load without the others. Any thread, process or machine.
+        """
+        artifacts: list[ArtifactT | Exception] = []
+        for id, one in zip(ids, lowered, strict=True):  # noqa: A001
+            try:
+                artifacts.append(self.finalize(id, one))
+            except Exception as error:
+                artifacts.append(error)
+        return artifacts
 
     def assembly(self, lowered: LoweredT) -> str | None:
         """The device's assembly of a lowered kernel, for people to read, or `None` where nothing can show it."""

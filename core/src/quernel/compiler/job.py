@@ -7,7 +7,9 @@ import logging
 import os
 import pickle
 import threading
+import time
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -139,11 +141,47 @@ def run_job(
         stage=stage,
         build_id=compiler.build_id.digest,
         fingerprint=_fingerprint(compiler),
-        worker=f"{os.getpid()}/{threading.current_thread().name}",
+        worker=_worker(),
         recording=recording,
         log_lines=tuple(log.lines),
         **outcome,
     )
+
+
+def run_group(
+    compiler: ArtifactCompiler[Any, Any, Any],
+    group: Sequence[tuple[ArtifactId[Any], Any]],
+    settings: JobSettings = DEFAULT_JOB_SETTINGS,
+) -> list[JobResult]:
+    """Finalizes several lowered kernels together; the results in order, each as `run_job` gives it. Anywhere."""
+    names = [id.kernel.name for id, _ in group]  # noqa: A001
+    start_ns = time.perf_counter_ns()
+    made: list[Any]
+    with Compiling(f"compiling {names[0]} and {len(names) - 1} more"):
+        try:
+            made = compiler.finalize_group([id for id, _ in group], [lowered for _, lowered in group])  # noqa: A001
+            if len(made) != len(group):
+                raise CompilationError(f"{len(group)} kernels were to be finalized, the compiler gave {len(made)}")
+        except Exception as error:
+            made = [error] * len(group)
+    share_ns = (time.perf_counter_ns() - start_ns) // len(group)
+    results = []
+    for name, artifact in zip(names, made, strict=True):
+        recording = CompilationRecording(is_full=settings.is_full)
+        recording.stage_ns["finalize"] = share_ns
+        is_failed = isinstance(artifact, Exception)
+        results.append(
+            JobResult(
+                stage=JobStage.FINALIZE,
+                build_id=compiler.build_id.digest,
+                fingerprint=_fingerprint(compiler),
+                worker=_worker(),
+                recording=recording,
+                failure=_portable(artifact, name) if is_failed else None,
+                artifact=None if is_failed else artifact,
+            )
+        )
+    return results
 
 
 def checked_result(compiler: ArtifactCompiler[Any, Any, Any], result: object, kernel: str) -> JobResult:
@@ -172,6 +210,10 @@ def checked_result(compiler: ArtifactCompiler[Any, Any, Any], result: object, ke
                 fix="install the same versions of quernel and its backend for the workers, or end old workers",
             )
     return result
+
+
+def _worker() -> str:
+    return f"{os.getpid()}/{threading.current_thread().name}"
 
 
 def _fingerprint(compiler: ArtifactCompiler[Any, Any, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A batch's next piece of work for one job, as what a worker calls."""
+"""A batch's next piece of work for one job, or for a group of them, as what a worker calls."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import attrs
 
 from quernel.compiler.halves import ArtifactCompiler
 from quernel.compiler.inflight import Job
-from quernel.compiler.job import JobSettings, JobStage, run_job
+from quernel.compiler.job import JobSettings, JobStage, run_group, run_job
 
-__all__ = ["JobStep"]
+__all__ = ["GroupStep", "JobStep"]
 
 
 @attrs.frozen(eq=False)
@@ -33,5 +33,27 @@ class JobStep:
         """`run_job` and its arguments."""
         job = self.job
         work = job.lowered if self.stage is JobStage.FINALIZE else job.definition
-        settings = JobSettings(self.is_full, logging.getLogger("quernel.compiler").getEffectiveLevel())
-        return run_job, (self.compiler, work, job.id, self.stage, settings)
+        return run_job, (self.compiler, work, job.id, self.stage, _settings(self.is_full))
+
+
+@attrs.frozen(eq=False)
+class GroupStep:
+    """The last stage of several jobs, whose lowered kernels go to the toolchain together."""
+
+    compiler: ArtifactCompiler[Any, Any, Any]
+    jobs: tuple[Job, ...]
+    is_full: bool
+
+    @property
+    def is_local(self) -> bool:
+        """Nothing of it needs this process."""
+        return False
+
+    def task(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        """`run_group` and its arguments."""
+        group = [(job.id, job.lowered) for job in self.jobs]
+        return run_group, (self.compiler, group, _settings(self.is_full))
+
+
+def _settings(is_full: bool) -> JobSettings:
+    return JobSettings(is_full, logging.getLogger("quernel.compiler").getEffectiveLevel())

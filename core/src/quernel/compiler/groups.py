@@ -1,0 +1,54 @@
+"""Lowered kernels of a batch, gathered until there are enough of them for one call of the toolchain."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from quernel.compiler.executors import num_cores
+from quernel.compiler.halves import ArtifactCompiler
+from quernel.compiler.inflight import Job
+from quernel.compiler.job import JobStage
+from quernel.compiler.stages import GroupStep, JobStep
+
+__all__ = ["Groups"]
+
+_MAX_UNITS = 4
+"""Beyond so many calls side by side, toolchains gain less than from larger groups."""
+
+
+class Groups:
+    """What waits for company. One thread.
+
+    A full group goes at once, so lowering and finalizing overlap; what is left when nothing else can be done is shared
+    out among a few calls.
+    """
+
+    def __init__(self, compiler: ArtifactCompiler[Any, Any, Any], *, is_full: bool) -> None:
+        self._compiler = compiler
+        self._is_full = is_full
+        self._waiting: dict[Hashable, list[Job]] = {}
+
+    def grouped(self, step: JobStep) -> JobStep | GroupStep | None:
+        """The step itself where its job goes alone, or that of a group which is full now, or nothing yet."""
+        key = self._compiler.group_key(step.job.lowered) if step.stage is JobStage.FINALIZE else None
+        if key is None:
+            return step
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append(step.job)
+        return self._step(self._waiting.pop(key)) if len(waiting) >= self._compiler.group_size else None
+
+    def rest(self) -> list[JobStep | GroupStep]:
+        """Steps for all that waits."""
+        num_units = min(num_cores(), _MAX_UNITS)
+        steps = []
+        for jobs in self._waiting.values():
+            num_jobs = -(-len(jobs) // num_units)
+            steps += [self._step(jobs[first : first + num_jobs]) for first in range(0, len(jobs), num_jobs)]
+        self._waiting = {}
+        return steps
+
+    def _step(self, jobs: list[Job]) -> JobStep | GroupStep:
+        if len(jobs) == 1:
+            return JobStep(self._compiler, jobs[0], JobStage.FINALIZE, self._is_full)
+        return GroupStep(self._compiler, tuple(jobs), self._is_full)
