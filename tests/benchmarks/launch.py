@@ -161,6 +161,11 @@ def main() -> None:
         contest(f"cpu, {given.size} elements", *on_cpu(given.size), given.rounds, LAUNCHES)
         contest("cpu, 65536 elements", *on_cpu(1 << 16), given.rounds, LAUNCHES // 4)
     if given.only != "cpu":
+        try:
+            import pyopencl  # noqa: F401 — the peer, and what the backend stands on
+        except ImportError:
+            print("opencl: pyopencl is not installed")
+            return
         contest(f"opencl, {given.size} elements", *on_opencl(given.size), given.rounds, LAUNCHES // 8)
 
 
