@@ -1,4 +1,4 @@
-"""32 different kernels compiled for one GPU in one batch, on threads and on one thread, beside NVRTC alone and CuPy.
+"""32 different kernels compiled for one GPU: as one batch, which groups them, and one by one, beside NVRTC alone.
 
     python tests/benchmarks/cuda_batch.py [--rounds N]
 
@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import KernelDefinition, Specialization
+from quernel.compiler.halves import CompilationTarget, LaunchFacts
+from quernel.compiler.loader import KernelLoader
 from quernel.compiler.recording import CompilationRecording
 from quernel.dtypes import ArrayType, f32, i64
 from quernel.geometry import LaunchForm
@@ -40,6 +42,7 @@ from quernel.ir.nodes import (
 from quernel_cuda import _toolchain
 from quernel_cuda.compiler import CudaCompiler
 from quernel_cuda.targets import named_target
+from quernel_cuda.types import CudaArtifact, CudaVariant
 
 NUM_KERNELS = 32
 LOG = logging.getLogger(__name__)
@@ -71,6 +74,25 @@ def different(number: int) -> KernelDefinition:
     return KernelDefinition(identity, specialization, expand=lambda: (Module(kernel=kernel), True))
 
 
+class Unloaded(CompilationTarget[CudaVariant, CudaArtifact, bytes]):
+    """Keeps nothing and loads nothing, so that a batch is all compiling."""
+
+    def __init__(self, compiler: CudaCompiler) -> None:
+        self.compiler = compiler
+
+    def variant(self, launch_facts: LaunchFacts) -> CudaVariant:
+        return CudaVariant.of(launch_facts)
+
+    def stored(self, id: ArtifactId[CudaVariant]) -> None:  # noqa: A002
+        return None
+
+    def load(self, id: ArtifactId[CudaVariant], artifact: CudaArtifact) -> bytes:  # noqa: A002
+        return artifact.payload
+
+    def store(self, *what: object, **more: object) -> bool:
+        return False
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
@@ -89,6 +111,17 @@ def main() -> None:
         {{ long long i = blockIdx.x * 256LL + threadIdx.x; if (i < n) y[i] = fmaf(sinf(x[i]), {number}.0f, y[i]); }}"""
         return _toolchain.compile_text(text, (f"--gpu-architecture={options.target}",), f"k{number}").payload
 
+    def batch(threads: int) -> float:
+        kernels = [different(number) for number in range(NUM_KERNELS)]
+        variant = compiler.default_variant(kernels[0].specialization.signature)
+        with ThreadPoolExecutor(threads) as pool:
+            loader = KernelLoader(Unloaded(compiler), workers=pool, environment=lambda: None)
+            for made in kernels:
+                loader.enqueue(made, ArtifactId(made.id, variant))
+            started = time.perf_counter()
+            assert loader.compile_queued() == NUM_KERNELS
+            return time.perf_counter() - started
+
     def on_threads(work: Callable[[int], bytes], threads: int) -> float:
         started = time.perf_counter()
         if threads == 1:
@@ -100,14 +133,19 @@ def main() -> None:
         return time.perf_counter() - started
 
     compiled(100)
+    batch(2)
     taken: dict[str, list[float]] = {}
     for _ in range(options.rounds):
-        for threads in (1, 4, 8, 16):
-            for name, work in (("quernel, lowering and NVRTC", compiled), ("NVRTC alone, plain text", alone)):
+        for threads in (1, 2, 4, 8, 16):
+            taken.setdefault(f"quernel, one batch, {threads:2} threads", []).append(batch(threads))
+            for name, work in (("quernel, one by one", compiled), ("NVRTC alone, plain text", alone)):
                 label = f"{name}, {threads:2} threads"
                 taken.setdefault(label, []).append(on_threads(work, threads))
+    best = min(statistics.median(seconds) for label, seconds in taken.items() if label.startswith("NVRTC"))
     for label, seconds in taken.items():
-        print(f"{label:44} {statistics.median(seconds):6.3f} s ({min(seconds):.3f} .. {max(seconds):.3f})")
+        median = statistics.median(seconds)
+        spread = f"{median:6.3f} s ({min(seconds):.3f} .. {max(seconds):.3f})"
+        print(f"{label:36} {median / best:5.2f} of NVRTC's best  {spread}")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ CpuMathematics = Literal["own", "library"]
 
 VARIABLES = {
     "QUERNEL_CHECKED": "every launch checks its indices and assertions: 1 or 0 (default)",
-    "QUERNEL_COMPILE_LIMIT": "seconds that one kernel may compile on a worker, of processes or of another machine",
+    "QUERNEL_COMPILE_LIMIT": "seconds that a worker process may take over one kernel, 600 by default; 0 for any time",
     "QUERNEL_CPU_COARSENING": "several vectors of threads run together on the CPU: 1 (default) or 0",
     "QUERNEL_CPU_EMITTER": "how CPU code is written: spmd (default) or scalar",
     "QUERNEL_CPU_MATHEMATICS": "whose functions of f32 vectors CPU code calls: own (default) or library",

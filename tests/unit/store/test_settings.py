@@ -105,6 +105,36 @@ def test_lock_timeout_refuses_what_is_no_time(monkeypatch: pytest.MonkeyPatch, t
         settings.lock_timeout_s()
 
 
+def test_compile_limit_reads_seconds_and_defaults_to_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUERNEL_COMPILE_LIMIT", raising=False)
+    assert settings.compile_limit_s() == 600.0
+    monkeypatch.setenv("QUERNEL_COMPILE_LIMIT", "0.5")
+    assert settings.compile_limit_s() == 0.5
+    monkeypatch.setenv("QUERNEL_COMPILE_LIMIT", "0")
+    assert settings.compile_limit_s() is None
+
+
+@pytest.mark.parametrize("text", ["-1", "soon", "inf", "nan"])
+def test_compile_limit_refuses_what_is_no_time(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("QUERNEL_COMPILE_LIMIT", text)
+    with pytest.raises(SettingError, match="a number of seconds, or 0 for any time"):
+        settings.compile_limit_s()
+
+
+def test_another_process_adopts_all_variables_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUERNEL_RECORDS", "full")
+    monkeypatch.setenv("QUERNEL_CHECKED", "1")
+    monkeypatch.setenv("OTHERS", "1")
+    given = settings.variables()
+    assert given["QUERNEL_RECORDS"] == "full"
+    assert "OTHERS" not in given
+    monkeypatch.setenv("QUERNEL_RECORDS", "off")
+    monkeypatch.setenv("QUERNEL_DEVICE", "cpu")
+    settings.adopt(given)
+    assert settings.variables() == given
+    assert os.environ["OTHERS"] == "1"
+
+
 def test_every_variable_that_is_read_is_listed() -> None:
     source = Path(settings.__file__).read_text(encoding="utf-8")
     assert set(re.findall(r"QUERNEL_[A-Z]+(?:_[A-Z]+)*", source)) == set(settings.VARIABLES)
