@@ -7,8 +7,7 @@ import math
 import attrs
 
 from quernel.dtypes import ArrayType, DType
-from quernel.ir.analysis import parameter_uses
-from quernel.ir.nodes import Alloc, Assert, Call, Function, Kernel, Module, Print, Space, Stmt
+from quernel.ir.nodes import Alloc, Call, Function, Kernel, Module, Space, Stmt
 from quernel.ir.passes.inline import inline
 from quernel.ir.walk import Body, bodies, walk_expressions, walk_statements, with_bodies
 
@@ -27,13 +26,10 @@ _MOST_DEPTH = 60
 def spmd_form(module: Module) -> Module | None:
     """The module in the form that runs as lanes, or `None` if it runs better, or only, as scalar code.
 
-    That is a kernel whose inlined body is too long or nested too deep, one with vectors, structs, checks or prints, and
-    one with large private arrays.
+    That is a kernel whose inlined body is too long or nested too deep, one with vectors or structs, and one with large private arrays.
     """
     owners: tuple[Kernel | Function, ...] = (module.kernel, *module.functions)
-    # Reports cost less in scalar code; but threads that meet as subgroups can only be lanes.
-    reports = parameter_uses(module).has_subgroup
-    if not all(_is_taken(owner, reports=reports) for owner in owners) or _inlined_size(module) > _MOST_STATEMENTS:
+    if not all(_is_taken(owner) for owner in owners) or _inlined_size(module) > _MOST_STATEMENTS:
         return None
     module = inline(module, frozenset(function.name for function in module.functions))
     body = module.kernel.body
@@ -42,15 +38,13 @@ def spmd_form(module: Module) -> Module | None:
     return attrs.evolve(module, kernel=attrs.evolve(module.kernel, body=_unshared(module.kernel.body)))
 
 
-def _is_taken(owner: Kernel | Function, *, reports: bool) -> bool:
+def _is_taken(owner: Kernel | Function) -> bool:
     """Whether all values are scalars, and all statements ones that lanes run."""
     types: list[object] = [local.type for local in owner.locals]
     types += [p.type.element if isinstance(p.type, ArrayType) else p.type.dtype for p in owner.params]
     if _depth(owner.body) > _MOST_DEPTH:
         return False
     for stmt in walk_statements(owner.body):
-        if isinstance(stmt, Assert | Print) and not reports:
-            return False
         if isinstance(stmt, Alloc):
             types.append(stmt.element)
     types += [expr.type for expr in walk_expressions(owner.body)]

@@ -64,12 +64,13 @@ from quernel.ir.nodes import (
 from quernel.ir.walk import Body, expressions_of, fold_expression, walk_expressions, walk_statements
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.arrays import ArrayOperands
-from quernel_cpu.emission.atomics import emit_atomic, emit_plain_atomic
+from quernel_cpu.emission.lane_atomics import LaneAtomics
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
+from quernel_cpu.emission.lane_reports import LaneReports
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
 from quernel_cpu.emission.loops import num_trips
 from quernel_cpu.emission.mathematics import emit_math
-from quernel_cpu.emission.reports import cell, emit_print, emit_violation
+from quernel_cpu.emission.reports import FirstViolation
 from quernel_cpu.emission.shapes import UNIFORM, Lanes, Layout, Shapes, combined
 from quernel_cpu.emission.subgroups import SubgroupEmitter
 from quernel_cpu.emission.text import Code, Unit
@@ -92,6 +93,7 @@ class LaneScope:
         private: each thread's arrays.
         diagnostics: the address of the diagnostics buffer.
         leave: the label at which the threads end.
+        first: where the first violation is kept; `None` if each claims the launch's record at once.
     """
 
     scalars: Mapping[str, str]
@@ -100,6 +102,7 @@ class LaneScope:
     private: Mapping[str, PrivateArray]
     leave: str
     diagnostics: str
+    first: FirstViolation | None = None
 
 
 @attrs.define
@@ -138,6 +141,7 @@ class LaneBody:
         self._shapes = shapes
         self._lanes = lanes
         self._memory = LaneMemory(unit, code, lanes)
+        self._reports = LaneReports(unit, code, lanes, self._memory, scope.indices, scope.diagnostics, scope.first)
         self._mask = mask
         self._types = {variable.name: scalar(variable.type) for variable in variables}
         self._slots = {name: self._allocate(name) for name in self._types}
@@ -279,7 +283,7 @@ class LaneBody:
             case Assert():
                 self._assert(stmt)
             case Print():
-                self._print(stmt)
+                self._reports.printed(stmt.site, self._shown(stmt.values), self._mask)
             case Call() | Barrier():
                 raise AssertionError(f"{type(stmt).__name__} was not refused")
             case _:
@@ -512,87 +516,26 @@ class LaneBody:
         self._memory.store(element, pointer, offset, self.value(stmt.value), self._mask, streaming)
 
     def _atomic(self, stmt: Atomic) -> None:
-        """One lane after the other, from the first that is on."""
         element, pointer, offset = self._place(stmt.place.root, tuple(self.value(i) for i in stmt.place.indices))
-        operands = [self._lanes.vectors(self.value(operand), element) for operand in stmt.operands]
-        emit = emit_plain_atomic if stmt.place.root.kind is RootKind.SHARED else emit_atomic
-        code, width, llvm = self._code, self._lanes.width, register_type(element)
-        vector, bits = wide(llvm, width), f"i{width}"
-        lowest = self._unit.declare(bits, f"llvm.cttz.{bits}", bits, "i1")
-        results = []
-        for row in range(self._lanes.rows):
-            addresses = self._memory.addresses(element, pointer, offset, row)
-            left, old = code.allocate(bits), code.allocate(vector)
-            code.do(
-                f"store {bits} {'-1' if self._mask is None else self._lanes.bits(self._mask.part(row))}, ptr {left}"
-            )
-            code.do(f"store {vector} zeroinitializer, ptr {old}")
-            head, inside, done = code.label("lanes"), code.label("lane"), code.label("lanes.end")
-            code.place(head)
-            rest = code.value(f"load {bits}, ptr {left}")
-            code.branch_if(code.value(f"icmp ne {bits} {rest}, 0"), inside, done)
-            code.place(inside)
-            lane = code.value(f"call {bits} {lowest}({bits} {rest}, i1 true)")
-            address = code.value(f"extractelement <{width} x ptr> {addresses}, {bits} {lane}")
-            values = tuple(code.value(f"extractelement {vector} {o.part(row)}, {bits} {lane}") for o in operands)
-            result = emit(code, self._lanes.scalar, stmt.op, element, address, values)
-            before = code.value(f"load {vector}, ptr {old}")
-            kept = code.value(f"insertelement {vector} {before}, {llvm} {result}, {bits} {lane}")
-            code.do(f"store {vector} {kept}, ptr {old}")
-            without = code.value(f"and {bits} {rest}, {code.value(f'sub {bits} {rest}, 1')}")
-            code.do(f"store {bits} {without}, ptr {left}")
-            code.branch(head)
-            code.place(done)
-            results.append(code.value(f"load {vector}, ptr {old}"))
+        operands = tuple(self.value(operand) for operand in stmt.operands)
+        is_own, is_asked = stmt.place.root.kind is RootKind.SHARED, stmt.result is not None
+        atomics = LaneAtomics(self._unit, self._code, self._lanes, self._memory)
+        old = atomics.emit(
+            stmt.op, element, pointer, offset, operands, self._mask, is_own=is_own, is_asked=is_asked
+        )
         if stmt.result is not None:
-            self._assign(stmt, stmt.result, Value(Layout(Lanes.VECTOR, 0, True), tuple(results)))
+            self._assign(stmt, stmt.result, Value(Layout(Lanes.VECTOR, 0, True), old))
 
     def _assert(self, stmt: Assert) -> None:
-        """Where a lane that is on fails, the last one of its row reports."""
-        code, lanes = self._code, self._lanes
-        holds = lanes.vectors(self.value(stmt.condition), bool_)
-        failing = lanes.both(self._mask, lanes.complement(holds))
-        assert failing is not None
-        for row in lanes.rows_of(failing.layout):
-            fails, done = code.label("fails"), code.label("holds")
-            code.branch_if(lanes.any_lane(failing.part(row)), fails, done)
-            code.place(fails)
-            lane = self._memory.last_lane(failing.part(row))
-            values = tuple(self._reported(value, row, lane) for value in stmt.values)
-            emit_violation(self._unit, code, self._scope.diagnostics, stmt.site, self._global_id(row, lane), values)
-            code.place(done)
+        """Where a lane that is on fails, the first one of its row reports."""
+        failing = self._mask
+        if not _never_holds(stmt):
+            holds = self._lanes.vectors(self.value(stmt.condition), bool_)
+            failing = self._lanes.both(failing, self._lanes.complement(holds))
+        self._reports.violation(stmt.site, self._shown(stmt.values), failing)
 
-    def _print(self, stmt: Print) -> None:
-        """One lane that is on after the other."""
-        code = self._code
-        for row in range(self._lanes.rows):
-            for lane in range(self._lanes.width):
-                done = code.label("printed")
-                if self._mask is not None:
-                    prints = code.label("print")
-                    mask = f"<{self._lanes.width} x i1> {self._mask.part(row)}"
-                    code.branch_if(code.value(f"extractelement {mask}, i64 {lane}"), prints, done)
-                    code.place(prints)
-                values = tuple(self._reported(value, row, str(lane)) for value in stmt.values)
-                place = self._global_id(row, str(lane))
-                emit_print(self._unit, code, self._scope.diagnostics, stmt.site, place, values)
-                code.place(done)
-
-    def _reported(self, expr: Expr, row: int, lane: str) -> str:
-        """One lane's value as a record keeps it."""
-        dtype = scalar(expr.type)
-        return cell(self._code, dtype, self._element(self.value(expr), dtype, row, lane))
-
-    def _global_id(self, row: int, lane: str) -> tuple[str, ...]:
-        indices = self._scope.indices
-        axes = sorted(axis for kind, axis in indices if kind is IndexKind.GLOBAL_ID)
-        return tuple(self._element(indices[IndexKind.GLOBAL_ID, axis], i64, row, lane) for axis in axes)
-
-    def _element(self, value: Value, dtype: DType, row: int, lane: str) -> str:
-        if value.layout.lanes is Lanes.UNIFORM:
-            return value.part(row)
-        vector = wide(register_type(dtype), self._lanes.width)
-        return self._code.value(f"extractelement {vector} {self._lanes.vectors(value, dtype).part(row)}, i64 {lane}")
+    def _shown(self, values: tuple[Expr, ...]) -> tuple[tuple[Value, DType], ...]:
+        return tuple((self.value(value), scalar(value.type)) for value in values)
 
     def _subgroup(self, stmt: Subgroup) -> None:
         values = tuple(self.value(operand) for operand in stmt.operands)
@@ -724,6 +667,10 @@ def _divides(node: Expr) -> bool:
         and node.op in (BinaryOp.FLOORDIV, BinaryOp.MOD, BinaryOp.POW)
         and not isinstance(node.right, Const)
     )
+
+
+def _never_holds(stmt: Assert) -> bool:
+    return isinstance(stmt.condition, Const) and not stmt.condition.value
 
 
 def _own(body: Body) -> list[Stmt]:

@@ -10,7 +10,7 @@ The first lane may be off, and its address out of bounds: so no address says `in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -149,10 +149,11 @@ class LaneMemory:
         if mask is not None and mask.layout.rows and offset.rows:
             # The row may be off altogether, and its address anywhere.
             is_on = self._lanes.any_lane(mask.part(row))
-            address = self._code.value(f"select i1 {is_on}, ptr {address}, ptr {self._spare_element()}")
+            address = self._code.value(f"select i1 {is_on}, ptr {address}, ptr {self.spare_element()}")
         return self._lanes.scalar.load(dtype, address, "")
 
-    def _spare_element(self) -> str:
+    def spare_element(self) -> str:
+        """The address of an element that nobody reads for its value."""
         if not self._spare:
             self._spare = self._code.allocate("i64", 8)
         return self._spare
@@ -353,12 +354,44 @@ class LaneMemory:
             return lane
         return self._code.value(f"{'zext' if self.width < 64 else 'trunc'} {llvm} {lane} to i64")
 
+    def first_lane(self, on: str) -> str:
+        """The number of the first lane that is on, of which there is one."""
+        return self._lowest(self._lanes.bits(on))
+
+    def _lowest(self, bits: str) -> str:
+        llvm = f"i{self.width}"
+        trailing = self._unit.declare(llvm, f"llvm.cttz.{llvm}", llvm, "i1")
+        lane = self._code.value(f"call {llvm} {trailing}({llvm} {bits}, i1 true)")
+        if self.width == 64:
+            return lane
+        return self._code.value(f"{'zext' if self.width < 64 else 'trunc'} {llvm} {lane} to i64")
+
+    def each_lane(self, on: str | None, body: Callable[[str], None]) -> None:
+        """A loop over the lanes of a row that are on, first to last; `body` gets the lane's number, an i64."""
+        code, bits = self._code, f"i{self._lanes.width}"
+        left = code.allocate(bits)
+        code.do(f"store {bits} {'-1' if on is None else self._lanes.bits(on)}, ptr {left}")
+        head, inside, done = code.label("lanes"), code.label("lane"), code.label("lanes.end")
+        code.place(head)
+        rest = code.value(f"load {bits}, ptr {left}")
+        code.branch_if(code.value(f"icmp ne {bits} {rest}, 0"), inside, done)
+        code.place(inside)
+        without = code.value(f"and {bits} {rest}, {code.value(f'sub {bits} {rest}, 1')}")
+        code.do(f"store {bits} {without}, ptr {left}")
+        body(self._lowest(rest))
+        code.branch(head)
+        code.place(done)
+
     # --- addresses ----------------------------------------------------------------------------------------------------
 
     def _address(self, dtype: DType, pointer: str, base: str) -> str:
         if base == "0":
             return pointer
         return self._code.value(f"getelementptr {memory_type(dtype)}, ptr {pointer}, i64 {base}")
+
+    def row_address(self, dtype: DType, pointer: str, offset: Offset, row: int) -> str:
+        """The address that all lanes of a row mean."""
+        return self._address(dtype, pointer, offset.base.part(row))
 
     def addresses(self, dtype: DType, pointer: str, offset: Offset, row: int) -> str:
         """The address that each lane of a row means, as a vector of pointers."""

@@ -8,7 +8,7 @@ from quernel.geometry import MAX_NDIM
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import register_type
 
-__all__ = ["cell", "emit_print", "emit_violation", "violation_seen"]
+__all__ = ["FirstViolation", "cell", "emit_print", "emit_violation", "violation_seen"]
 
 
 def cell(code: Code, dtype: DType, value: str) -> str:
@@ -40,6 +40,39 @@ def emit_print(
     head = diagnostics.print_head(site, len(cells))
     code.do(f"call void {symbol}({_arguments(buffer, head, global_id, cells)})")
 
+_RECORD_CELLS = diagnostics.VALUES + diagnostics.MAX_VALUES - diagnostics.SITE
+
+
+class FirstViolation:
+    """The violation of the first thread, in array order, of those that run together; claimed when they are done.
+
+    It lies in the frame: the thread's number among them, then what a record holds from `diagnostics.SITE` on. A thread
+    that violates twice keeps the first one, as it does nothing more after it.
+    """
+
+    def __init__(self, code: Code) -> None:
+        """Makes room, and says that there is none yet."""
+        self._code = code
+        self._kept = code.allocate(f"[{1 + _RECORD_CELLS} x i64]", 8)
+        code.do(f"store i64 -1, ptr {self._kept}, align 8")
+
+    def keep(self, unit: Unit, thread: str, site: int, global_id: tuple[str, ...], cells: tuple[str, ...]) -> None:
+        """Keeps a thread's violation if no earlier thread has one."""
+        name = f"q.first{len(cells)}"
+        symbol = unit.define(name, lambda: _first(name, len(cells)))
+        self._code.do(f"call void {symbol}(i64 {thread}, {_arguments(self._kept, site, global_id, cells)})")
+
+    def claim(self, unit: Unit, buffer: str) -> None:
+        """Claims the launch's violation record for it, if there is one."""
+        code = self._code
+        symbol = unit.define("q.claim", _claim)
+        found, done = code.label("found"), code.label("none.found")
+        number = code.value(f"load i64, ptr {self._kept}, align 8")
+        code.branch_if(code.value(f"icmp ne i64 {number}, -1"), found, done)
+        code.place(found)
+        code.do(f"call void {symbol}(ptr {buffer}, ptr {self._kept})")
+        code.place(done)
+
 
 def violation_seen(code: Code, buffer: str) -> str:
     """Whether a thread of the launch has claimed the violation record, as an `i1`."""
@@ -65,14 +98,51 @@ def _store(code: Code, address: str, position: int, value: str) -> None:
     code.do(f"store i64 {value}, ptr {_at(code, address, position)}, align 8")
 
 
-def _violation(name: str, count: int) -> str:
+
+
+
+def _first(name: str, count: int) -> str:
+    code = Code()
+    earlier, done = code.label("earlier"), code.label("done")
+    kept = code.value("load i64, ptr %buffer, align 8")
+    code.branch_if(code.value(f"icmp ult i64 %thread, {kept}"), earlier, done)
+    code.place(earlier)
+    code.do("store i64 %thread, ptr %buffer, align 8")
+    _store(code, "%buffer", 1, "%first")
+    for axis in range(MAX_NDIM):
+        _store(code, "%buffer", 1 + diagnostics.GLOBAL_IDS - diagnostics.SITE + axis, f"%x{axis}")
+    _store(code, "%buffer", 1 + diagnostics.NUM_VALUES - diagnostics.SITE, str(count))
+    for number in range(count):
+        _store(code, "%buffer", 1 + diagnostics.VALUES - diagnostics.SITE + number, f"%x{MAX_NDIM + number}")
+    code.place(done)
+    code.end("ret void")
+    return code.function(f"internal void @{name}(i64 %thread, {_parameters(count)}) cold noinline nounwind")
+
+
+def _claim() -> str:
     code = Code()
     claimed, done = code.label("claimed"), code.label("done")
+    _take_claim(code, claimed, done)
+    for number in range(_RECORD_CELLS):
+        value = code.value(f"load i64, ptr {_at(code, '%kept', 1 + number)}, align 8")
+        _store(code, "%buffer", diagnostics.SITE + number, value)
+    code.place(done)
+    code.end("ret void")
+    return code.function("internal void @q.claim(ptr %buffer, ptr %kept) cold noinline nounwind")
+
+
+def _take_claim(code: Code, claimed: str, done: str) -> None:
     pair = code.value(
         f"cmpxchg ptr {_at(code, '%buffer', diagnostics.CLAIM)}, i32 0, i32 1 monotonic monotonic, align 4"
     )
     code.branch_if(code.value(f"extractvalue {{ i32, i1 }} {pair}, 1"), claimed, done)
     code.place(claimed)
+
+
+def _violation(name: str, count: int) -> str:
+    code = Code()
+    claimed, done = code.label("claimed"), code.label("done")
+    _take_claim(code, claimed, done)
     _store(code, "%buffer", diagnostics.SITE, "%first")
     for axis in range(MAX_NDIM):
         _store(code, "%buffer", diagnostics.GLOBAL_IDS + axis, f"%x{axis}")

@@ -13,7 +13,7 @@ import attrs
 
 from quernel.dtypes import DType, f32, i64
 from quernel.ir.analysis import assigned_names, read_names
-from quernel.ir.nodes import Alloc, Atomic, BinaryOp, IndexKind, Root, Space
+from quernel.ir.nodes import Alloc, Assert, Atomic, BinaryOp, IndexKind, Root, Space
 from quernel.ir.walk import Body, walk_statements
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.bodies import own_array
@@ -23,6 +23,7 @@ from quernel_cpu.emission.lane_bodies import LaneBody, LaneScope
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, index_sum, uniform
 from quernel_cpu.emission.loops import count_up
+from quernel_cpu.emission.reports import FirstViolation
 from quernel_cpu.emission.segments import Segment, block_indices, thread_number
 from quernel_cpu.emission.shapes import UNIFORM, VECTOR, Axes, Lanes, Layout, analyse_shapes
 from quernel_cpu.emission.streaming import LINE_BYTES
@@ -365,6 +366,8 @@ class SpmdSegments:
         private = {alloc.name: self._private(alloc, lanes) for alloc in (*allocs, *segment.private)}
         for alloc, first in cells.arrays:
             private[alloc.name] = PrivateArray(own_array(alloc, first, "", cells.num_threads)[1], threads)
+        checks = any(isinstance(stmt, Assert) for stmt in walk_statements(segment.body))
+        first = FirstViolation(code) if checks else None
         scope = LaneScope(
             scalars={name: operands[0] for name, operands in segment.scalars.items()},
             arrays=segment.arrays,
@@ -372,6 +375,7 @@ class SpmdSegments:
             private=private,
             leave=code.label("thread.end"),
             diagnostics=segment.diagnostics,
+            first=first,
         )
         mentioned = {*assigned_names(segment.body), *read_names(segment.body), *names}
         variables = tuple(variable for variable in segment.kernel.locals if variable.name in mentioned)
@@ -380,6 +384,8 @@ class SpmdSegments:
         body.start(segment.body, taken)
         body.emit(segment.body)
         code.place(scope.leave)
+        if first is not None:
+            first.claim(self._unit, segment.diagnostics)
         for name in segment.stores:
             kept.store(name, body.local(name))
 
