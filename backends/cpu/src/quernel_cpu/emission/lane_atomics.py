@@ -99,7 +99,10 @@ class LaneAtomics:
         if name in ("min", "max"):
             name = f"{'s' if dtype.is_signed else 'u'}{name}"
         symbol = self._unit.declare(llvm, f"llvm.vector.reduce.{name}.{type_suffix(vector)}", vector)
-        one(self._memory.row_address(dtype, pointer, offset, row), (code.value(f"call {llvm} {symbol}({vector} {values})"),))
+        one(
+            self._memory.row_address(dtype, pointer, offset, row),
+            (code.value(f"call {llvm} {symbol}({vector} {values})"),),
+        )
         if on is not None:
             code.place(done)
 

@@ -10,12 +10,14 @@ still in it; the mask after an exit is what is left of the mask before.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import assert_never
 
 import attrs
 
 from quernel.dtypes import DType, bool_, i64, u64
+from quernel.ir.flow import has_one_trip
 from quernel.ir.nodes import (
     Alloc,
     Assert,
@@ -65,6 +67,7 @@ from quernel.ir.walk import Body, expressions_of, fold_expression, walk_expressi
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.lane_atomics import LaneAtomics
+from quernel_cpu.emission.lane_checks import Checked, checked
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
 from quernel_cpu.emission.lane_reports import LaneReports
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
@@ -234,22 +237,33 @@ class LaneBody:
     def _statements(self, body: Body, skip: str | None = None) -> None:
         """The statements, one after the other. `skip`: where to go once no lane is on; by default, behind them."""
         own_skip = ""
+
+        def target() -> str:
+            nonlocal own_skip
+            if skip is None and not own_skip:
+                own_skip = self._code.label("off")
+            return skip or own_skip
+
         for number, stmt in enumerate(body):
             if isinstance(stmt, Break | Continue | Return) and id(stmt) in self._shapes.masked:
                 self._leave(stmt)
                 break
-            self._statement(stmt)
+            is_check = isinstance(stmt, If) and self._is_check(stmt)
+            if isinstance(stmt, If) and is_check:
+                self._check(stmt, target)
+            else:
+                self._statement(stmt)
             if self._code.is_closed:
                 break
             if not self._left:
                 continue
             self._mask = self._lanes.both(self._mask, self._alive())
-            if number + 1 < len(body) and self._mask is not None and not self._is_cheap(body[number + 1 :]):
-                if skip is None and not own_skip:
-                    own_skip = self._code.label("off")
-                following = self._code.label("some")
-                self._code.branch_if(self._lanes.any_of(self._mask), following, skip or own_skip)
-                self._code.place(following)
+            rest = body[number + 1 :]
+            if is_check or (rest and self._mask is not None and not self._is_cheap(rest)):
+                if not is_check:
+                    following = self._code.label("some")
+                    self._code.branch_if(self._lanes.any_of(self._mask), following, target())
+                    self._code.place(following)
                 if skip is not None:  # The mask is what the loop, or the thread, has left, and no list around uses it.
                     self._left = False
         if own_skip:
@@ -307,6 +321,56 @@ class LaneBody:
         self._drop(loop.trip)
         if isinstance(stmt, Break) and loop.trip is not loop.live:
             self._drop(loop.live)
+
+    # --- checks -------------------------------------------------------------------------------------------------------
+
+    def _is_check(self, stmt: If) -> bool:
+        """Whether lanes that fail report and leave, which hardly ever happens."""
+        return (
+            not stmt.otherwise
+            and isinstance(stmt.then[0], Assert)
+            and isinstance(stmt.then[-1], Break | Return)
+            and id(stmt.then[-1]) in self._shapes.masked
+            and not self._shapes.layout(stmt.condition).is_uniform
+        )
+
+    def _check(self, stmt: If, target: Callable[[], str]) -> None:
+        """A test of all lanes at once, in scalar code where lanes differ by a stride; only if it fails, one of each.
+
+        `target` gives where to go once no lane is left.
+        """
+        code, outer = self._code, self._mask
+        doubt, fails, holds = code.label("doubt"), code.label("fails"), code.label("holds")
+        parts = checked(code, self._lanes, stmt.condition, self.value)
+        certain = [condition for part in parts for condition in part.certain]
+        vectors = [part for part in parts if not part.certain]
+        failing: Value | None = None
+        if vectors:
+            failing = self._failing(vectors)
+            certain.append(self._lanes.scalar.inverted(self._lanes.any_of(failing)))
+        together = functools.reduce(lambda left, right: code.value(f"and i1 {left}, {right}"), certain)
+        if len(vectors) == len(parts):
+            code.branch_if(together, holds, fails)
+        else:
+            code.branch_if(together, holds, doubt)
+            code.place(doubt)
+            failing = self._failing(parts)
+            code.branch_if(self._lanes.any_of(failing), fails, holds)
+        code.place(fails)
+        self._mask = failing
+        self._statements(stmt.then)
+        self._mask = self._lanes.both(outer, self._alive())
+        assert self._mask is not None
+        code.branch_if(self._lanes.any_of(self._mask), holds, target())
+        code.place(holds)
+        self._mask = outer
+
+    def _failing(self, parts: list[Checked]) -> Value:
+        """The lanes that are on and of which a part does not hold."""
+        holds = functools.reduce(self._lanes.both, (self._lanes.vectors(part.exact(), bool_) for part in parts))
+        failing = self._lanes.both(self._mask, self._lanes.complement(holds))
+        assert failing is not None
+        return failing
 
     # --- branches -----------------------------------------------------------------------------------------------------
 
@@ -457,7 +521,10 @@ class LaneBody:
         self._code.place(body)
         self._begin_trip(loop)
         self._statements(stmt.body, self._skip(loop))
-        self._end_trip(loop, head)
+        if has_one_trip(stmt):
+            self._code.place(loop.next)
+        else:
+            self._end_trip(loop, head)
         self._exit(loop, outer, left)
 
     def _open(self, stmt: For | Loop) -> tuple[str, str, _Loop]:
@@ -520,9 +587,7 @@ class LaneBody:
         operands = tuple(self.value(operand) for operand in stmt.operands)
         is_own, is_asked = stmt.place.root.kind is RootKind.SHARED, stmt.result is not None
         atomics = LaneAtomics(self._unit, self._code, self._lanes, self._memory)
-        old = atomics.emit(
-            stmt.op, element, pointer, offset, operands, self._mask, is_own=is_own, is_asked=is_asked
-        )
+        old = atomics.emit(stmt.op, element, pointer, offset, operands, self._mask, is_own=is_own, is_asked=is_asked)
         if stmt.result is not None:
             self._assign(stmt, stmt.result, Value(Layout(Lanes.VECTOR, 0, True), old))
 

@@ -40,6 +40,7 @@ def emit_print(
     head = diagnostics.print_head(site, len(cells))
     code.do(f"call void {symbol}({_arguments(buffer, head, global_id, cells)})")
 
+
 _RECORD_CELLS = diagnostics.VALUES + diagnostics.MAX_VALUES - diagnostics.SITE
 
 
@@ -96,9 +97,6 @@ def _parameters(count: int) -> str:
 
 def _store(code: Code, address: str, position: int, value: str) -> None:
     code.do(f"store i64 {value}, ptr {_at(code, address, position)}, align 8")
-
-
-
 
 
 def _first(name: str, count: int) -> str:

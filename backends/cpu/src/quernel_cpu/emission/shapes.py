@@ -300,6 +300,8 @@ class _Analysis:
         self._names: dict[str, Layout] = dict(carried)
         self._plain: set[int] = set()
         self._divergent: set[int] = set()
+        self._parting: set[int] = set()
+        """Loops that some lanes leave for what follows, where they meet again."""
         self._masked: set[int] = set()
         self._changed = True
         self._scoped = _scoped_assignments(body, self._carried)
@@ -392,11 +394,12 @@ class _Analysis:
             self._layout(bound).is_uniform for bound in (stmt.start, stmt.stop, stmt.step)
         )
         leaves = varies or id(stmt) in self._divergent
+        parts = varies or id(stmt) in self._parting
         exits = _Exits()
         inner = _Flow(
             off=flow.off or leaves,
             parted=False,
-            region=self._region_of(stmt, flow) if leaves else flow.region,
+            region=self._region_of(stmt, flow) if parts else flow.region,
             exits=exits,
             in_loop=True,
         )
@@ -406,6 +409,8 @@ class _Analysis:
         self._walk(stmt.body, inner)
         if varies or exits:
             self._note(self._divergent, stmt)
+        if varies or exits.broken or exits.continued:
+            self._note(self._parting, stmt)
         if exits.returned:
             flow.exits.returned = True
 
