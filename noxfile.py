@@ -6,6 +6,12 @@ nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.default_venv_backend = "venv"
 PACKAGES = ("-e", "core[demo]", "-e", "backends/cpu", "-e", "backends/cuda", "-e", "backends/opencl[pocl]")
 
+AGREEMENT = (
+    *("--setting", "QUERNEL_CPU_EMITTER=scalar"),
+    *("--setting", "QUERNEL_CPU_EMITTER=spmd,QUERNEL_CPU_COARSENING=0"),
+    *("--setting", "QUERNEL_CPU_EMITTER=spmd,QUERNEL_CPU_COARSENING=1"),
+)
+
 
 def install(session: nox.Session, *groups: str) -> None:
     session.install("--upgrade", "pip>=25.1")
@@ -59,6 +65,16 @@ def math(session: nox.Session) -> None:
     """Every f32 function against its bound, six of them over all 2**32 operands; says first how long it takes."""
     install(session, "test")
     session.run("python", "-m", "quernel.testing.mathematics", *session.posargs)
+
+
+@nox.session
+def agreement(session: nox.Session) -> None:
+    """Random kernels on the cpu's emitters, each against the interpreter: `nox -s agreement -- --examples 10000`.
+
+    The same kernels run as scalar code, as lanes, and as lanes with coarsening.
+    """
+    install(session, "test")
+    session.run("python", "-m", "quernel.testing.fuzz", *AGREEMENT, *session.posargs)
 
 
 @nox.session

@@ -30,6 +30,7 @@ from quernel_cpu.emission.coarsening import chosen_step
 from quernel_cpu.emission.expressions import Operands
 from quernel_cpu.emission.functions import DeviceFunction, device_functions, passes_own_arrays
 from quernel_cpu.emission.independence import array_stored_last
+from quernel_cpu.emission.lane_functions import LaneFunctions
 from quernel_cpu.emission.loops import count_up
 from quernel_cpu.emission.regions import RegionEmitter
 from quernel_cpu.emission.reports import violation_seen
@@ -84,6 +85,8 @@ def lower_module(
         is_vector_code=is_vector_code,
         streamed=streamed,
     )
+    if is_vector_code:
+        return str(unit)
     # A function that may be handed memory of a thread or a block cannot say that threads never meet there.
     function_mark = "" if passes_own_arrays(module) else mark
     for function in functions.values():
@@ -136,10 +139,11 @@ def _lower_kernel(
     if is_vector_code:
         attributes = _vector_attributes(target, fast_math=fast_math)
         step, masks_always = chosen_step(kernel, segmented, target), target.detail("vector_bytes") == "64"
+        lane_functions = LaneFunctions(unit, functions, step.width, fast_math=fast_math, attributes=attributes)
 
     def segments_in(code: Code) -> SegmentEmitter:
         if is_vector_code:
-            return SpmdSegments(unit, code, step, fast_math=fast_math, masks_always=masks_always)
+            return SpmdSegments(unit, code, step, lane_functions, fast_math=fast_math, masks_always=masks_always)
         return LoopSegments(unit, code, group)
 
     done = code.label("stop")

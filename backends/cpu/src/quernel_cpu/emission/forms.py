@@ -1,4 +1,4 @@
-"""Which kernels run as lanes, and the form that they take for it: every call inlined."""
+"""Which kernels run as lanes, and the form that they take for it: few calls, each statement once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import math
 import attrs
 
 from quernel.dtypes import ArrayType, DType
-from quernel.ir.nodes import Alloc, Call, Function, Kernel, Module, Space, Stmt
-from quernel.ir.passes.inline import inline
-from quernel.ir.walk import Body, bodies, walk_expressions, walk_statements, with_bodies
+from quernel.geometry import LaunchForm
+from quernel.ir.nodes import Alloc, Expr, Function, Kernel, Module, Space, Stmt, Unary, UnaryOp
+from quernel.ir.walk import Body, bodies, map_expressions, walk_expressions, walk_statements, with_bodies
+from quernel_cpu.emission.calls import with_few_calls
 
 __all__ = ["MOST_PRIVATE_BYTES", "private_bytes", "spmd_form"]
 
@@ -18,7 +19,7 @@ MOST_PRIVATE_BYTES = 64 << 10
 _MOST_LANES = 16
 
 _MOST_STATEMENTS = 4000
-"""Beyond this much after inlining, calls cost less than copies."""
+"""Longer kernels are left to the scalar emitter, which compiles faster."""
 _MOST_DEPTH = 60
 """Deeper nests of statements are left to the scalar emitter, which walks chains of `elif` as loops."""
 
@@ -26,16 +27,32 @@ _MOST_DEPTH = 60
 def spmd_form(module: Module) -> Module | None:
     """The module in the form that runs as lanes, or `None` if it runs better, or only, as scalar code.
 
-    That is a kernel whose inlined body is too long or nested too deep, one with vectors or structs, and one with large private arrays.
+    That is a kernel that is too long or nested too deep, one with vectors or structs, and one with large
+    private arrays.
     """
+    if not (_is_taken(module.kernel) and all(map(_is_taken, module.functions))):
+        return None
+    module = with_few_calls(module)
     owners: tuple[Kernel | Function, ...] = (module.kernel, *module.functions)
-    if not all(_is_taken(owner) for owner in owners) or _inlined_size(module) > _MOST_STATEMENTS:
+    if sum(1 for owner in owners for _ in walk_statements(owner.body)) > _MOST_STATEMENTS:
         return None
-    module = inline(module, frozenset(function.name for function in module.functions))
     body = module.kernel.body
-    if _depth(body) > _MOST_DEPTH or private_bytes(body) * _MOST_LANES > MOST_PRIVATE_BYTES:
+    if any(_depth(owner.body) > _MOST_DEPTH for owner in owners):
         return None
-    return attrs.evolve(module, kernel=attrs.evolve(module.kernel, body=_unshared(module.kernel.body)))
+    if private_bytes(body) * _MOST_LANES > MOST_PRIVATE_BYTES:
+        return None
+    if module.kernel.options.checked and module.kernel.form is LaunchForm.OVER:
+        body = map_expressions(body, _without_promise)
+    return attrs.evolve(
+        module,
+        kernel=attrs.evolve(module.kernel, body=_unshared(body)),
+        functions=tuple(attrs.evolve(function, body=_unshared(function.body)) for function in module.functions),
+    )
+
+
+def _without_promise(expr: Expr) -> Expr:
+    """What was promised to be uniform, as it is: where nothing compares it, a checked launch does not rely on it."""
+    return expr.operand if isinstance(expr, Unary) and expr.op is UnaryOp.UNIFORM else expr
 
 
 def _is_taken(owner: Kernel | Function) -> bool:
@@ -58,24 +75,6 @@ def private_bytes(body: Body) -> int:
         for stmt in body
         if isinstance(stmt, Alloc) and stmt.space is Space.PRIVATE
     )
-
-
-def _inlined_size(module: Module) -> int:
-    """Statements of the kernel with every call inlined."""
-    functions = {function.name: function for function in module.functions}
-    known: dict[str, int] = {}
-
-    def size(owner: Kernel | Function) -> int:
-        total = 0
-        for stmt in walk_statements(owner.body):
-            total += 1
-            if isinstance(stmt, Call):
-                if stmt.function not in known:
-                    known[stmt.function] = size(functions[stmt.function])
-                total += known[stmt.function]
-        return total
-
-    return size(module.kernel)
 
 
 def _depth(body: Body) -> int:

@@ -13,7 +13,6 @@ from quernel.ir.nodes import AtomicOp
 from quernel_cpu.emission.atomics import emit_atomic, emit_plain_atomic
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
-
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import register_type, type_suffix, wide
 

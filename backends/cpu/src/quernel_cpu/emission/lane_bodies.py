@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import attrs
 
@@ -20,6 +20,7 @@ from quernel.dtypes import DType, bool_, i64, u64
 from quernel.ir.flow import has_one_trip
 from quernel.ir.nodes import (
     Alloc,
+    ArrayRef,
     Assert,
     Assign,
     Atomic,
@@ -66,6 +67,7 @@ from quernel.ir.nodes import (
 from quernel.ir.walk import Body, expressions_of, fold_expression, walk_expressions, walk_statements
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.arrays import ArrayOperands
+from quernel_cpu.emission.functions import DeviceFunction
 from quernel_cpu.emission.lane_atomics import LaneAtomics
 from quernel_cpu.emission.lane_checks import Checked, checked
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
@@ -74,7 +76,7 @@ from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
 from quernel_cpu.emission.loops import num_trips
 from quernel_cpu.emission.mathematics import emit_math
 from quernel_cpu.emission.reports import FirstViolation
-from quernel_cpu.emission.shapes import UNIFORM, Lanes, Layout, Shapes, combined
+from quernel_cpu.emission.shapes import UNIFORM, Axes, Lanes, Layout, Shapes, argument_layouts, combined
 from quernel_cpu.emission.subgroups import SubgroupEmitter
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import literal, register_type, scalar, splat, wide, zero
@@ -83,6 +85,46 @@ __all__ = ["LaneBody", "LaneScope"]
 
 _CHEAP = 10
 """A branch of at most so many operators, and nothing dear, is run rather than jumped over when no lane takes it."""
+
+
+class LaneCallees(Protocol):
+    """The device functions that a body may call."""
+
+    def device_function(self, name: str) -> DeviceFunction:
+        """A function as scalar code knows it: what it uses of arrays and of the launch."""
+        ...
+
+    def results(self, name: str, arguments: tuple[Layout, ...], axes: Axes) -> tuple[Layout, ...]:
+        """How the results lie across the lanes, where the value arguments lie so."""
+        ...
+
+    def symbol(
+        self,
+        name: str,
+        arguments: tuple[Layout, ...],
+        arrays: tuple[ArrayOperands, ...],
+        axes: Axes,
+        *,
+        is_masked: bool,
+    ) -> str:
+        """The symbol of the function for such arguments; `is_masked`: its first parameter is the mask."""
+        ...
+
+    def result_type(self, name: str, layouts: tuple[Layout, ...]) -> str:
+        """The LLVM type of what a function returns."""
+        ...
+
+    def passed_type(self, dtype: DType, layout: Layout) -> str:
+        """The LLVM type of a value on its way in or out."""
+        ...
+
+    def passed(self, code: Code, dtype: DType, layout: Layout, operand: str) -> str:
+        """A value in the form in which it travels."""
+        ...
+
+    def received(self, code: Code, dtype: DType, layout: Layout, operand: str) -> str:
+        """A value that has arrived."""
+        ...
 
 
 @attrs.frozen
@@ -97,15 +139,17 @@ class LaneScope:
         diagnostics: the address of the diagnostics buffer.
         leave: the label at which the threads end.
         first: where the first violation is kept; `None` if each claims the launch's record at once.
+        functions: the device functions that may be called.
     """
 
-    scalars: Mapping[str, str]
+    scalars: Mapping[str, Value]
     arrays: Mapping[str, ArrayOperands]
     indices: Mapping[tuple[IndexKind, int], Value]
     private: Mapping[str, PrivateArray]
     leave: str
     diagnostics: str
     first: FirstViolation | None = None
+    functions: LaneCallees | None = None
 
 
 @attrs.define
@@ -260,7 +304,7 @@ class LaneBody:
             self._mask = self._lanes.both(self._mask, self._alive())
             rest = body[number + 1 :]
             if is_check or (rest and self._mask is not None and not self._is_cheap(rest)):
-                if not is_check:
+                if not is_check and self._mask is not None:
                     following = self._code.label("some")
                     self._code.branch_if(self._lanes.any_of(self._mask), following, target())
                     self._code.place(following)
@@ -298,7 +342,9 @@ class LaneBody:
                 self._assert(stmt)
             case Print():
                 self._reports.printed(stmt.site, self._shown(stmt.values), self._mask)
-            case Call() | Barrier():
+            case Call():
+                self._call(stmt)
+            case Barrier():
                 raise AssertionError(f"{type(stmt).__name__} was not refused")
             case _:
                 assert_never(stmt)
@@ -367,7 +413,10 @@ class LaneBody:
 
     def _failing(self, parts: list[Checked]) -> Value:
         """The lanes that are on and of which a part does not hold."""
-        holds = functools.reduce(self._lanes.both, (self._lanes.vectors(part.exact(), bool_) for part in parts))
+        holds: Value | None = None
+        for part in parts:
+            holds = self._lanes.both(holds, self._lanes.vectors(part.exact(), bool_))
+        assert holds is not None
         failing = self._lanes.both(self._mask, self._lanes.complement(holds))
         assert failing is not None
         return failing
@@ -602,6 +651,76 @@ class LaneBody:
     def _shown(self, values: tuple[Expr, ...]) -> tuple[tuple[Value, DType], ...]:
         return tuple((self.value(value), scalar(value.type)) for value in values)
 
+    def _call(self, stmt: Call) -> None:
+        """A call for each row of which a lane is on."""
+        functions, axes = self._scope.functions, self._shapes.axes
+        assert functions is not None
+        code, lanes, mask = self._code, self._lanes, self._mask
+        callee = functions.device_function(stmt.function)
+        layouts = argument_layouts(stmt, self._shapes.layout)
+        results = functions.results(stmt.function, layouts, axes)
+        arrays = tuple(
+            self._scope.arrays[argument.root.name] for argument in stmt.arguments if isinstance(argument, ArrayRef)
+        )
+        symbol = functions.symbol(stmt.function, layouts, arrays, axes, is_masked=mask is not None)
+        returned = functions.result_type(stmt.function, results)
+        types = [self._types[name] for name in stmt.results]
+        values = [None if isinstance(argument, ArrayRef) else self.value(argument) for argument in stmt.arguments]
+        parts: list[list[str]] = [[] for _ in results]
+        for row in range(lanes.rows):
+            operands: list[tuple[str, str]] = []
+            done = ""
+            slots: list[tuple[str, str]] = []
+            if mask is not None:
+                on = mask.part(row)
+                if lanes.rows > 1:
+                    slots = [(llvm, code.allocate(llvm)) for llvm in map(functions.passed_type, types, results)]
+                    inside, done = code.label("calls"), code.label("calls.end")
+                    code.branch_if(lanes.any_lane(on), inside, done)
+                    code.place(inside)
+                operands.append((f"i{lanes.width}", lanes.bits(on)))
+            given = iter(layouts)
+            for param, argument, value in zip(callee.function.params, stmt.arguments, values, strict=True):
+                if isinstance(argument, ArrayRef):
+                    operands += callee.array_operands(param.name, self._scope.arrays[argument.root.name])
+                    continue
+                assert value is not None
+                operands.append(self._passed(functions, value, scalar(argument.type), next(given), row))
+            operands += [
+                self._passed(
+                    functions, self._scope.indices[index], i64, attrs.evolve(axes.index(*index), rows=False), row
+                )
+                for index in callee.indices
+            ]
+            if callee.reports:
+                operands.append(("ptr", self._scope.diagnostics))
+            listed = ", ".join(f"{llvm} {operand}" for llvm, operand in operands)
+            invocation = f"call {returned} {symbol}({listed})"
+            if not results:
+                code.do(invocation)
+            else:
+                whole = code.value(invocation)
+                found = [whole]
+                if len(results) > 1:
+                    found = [code.value(f"extractvalue {returned} {whole}, {number}") for number in range(len(results))]
+                for (llvm, slot), operand in zip(slots, found, strict=False):
+                    code.do(f"store {llvm} {operand}, ptr {slot}")
+            if done:
+                code.place(done)
+                found = [code.value(f"load {llvm}, ptr {slot}") for llvm, slot in slots]
+            for kept, dtype, layout, operand in zip(parts, types, results, found if results else (), strict=True):
+                kept.append(functions.received(code, dtype, layout, operand))
+        for name, layout, operands_of_rows in zip(stmt.results, results, parts, strict=True):
+            value = Value(Layout(layout.lanes, 0, lanes.rows > 1), tuple(operands_of_rows))
+            self._assign(stmt, name, value)
+
+    def _passed(self, functions: LaneCallees, value: Value, dtype: DType, layout: Layout, row: int) -> tuple[str, str]:
+        """Type and operand of one row's value, lying as the function expects it."""
+        if layout.lanes is Lanes.VECTOR:
+            value = self._lanes.vectors(value, dtype)
+        operand = functions.passed(self._code, dtype, layout, value.part(row))
+        return functions.passed_type(dtype, layout), operand
+
     def _subgroup(self, stmt: Subgroup) -> None:
         values = tuple(self.value(operand) for operand in stmt.operands)
         emitter = SubgroupEmitter(self._unit, self._code, self._lanes, self._memory)
@@ -630,7 +749,7 @@ class LaneBody:
             case Local():
                 return self.local(expr.name)
             case Param():
-                return uniform(self._scope.scalars[expr.name])
+                return self._scope.scalars[expr.name]
             case ThreadIndex():
                 return self._scope.indices[expr.kind, expr.axis]
             case Shape():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from quernel.dtypes import DType, i64
@@ -32,7 +33,7 @@ class LaneReports:
         buffer: str,
         first: FirstViolation | None,
     ) -> None:
-        """`buffer`: the address of the diagnostics buffer. `first`: where violations are kept, if not claimed at once."""
+        """`buffer`: the diagnostics buffer. `first`: where violations are kept, if they are not claimed at once."""
         self._unit = unit
         self._code = code
         self._lanes = lanes
@@ -72,7 +73,7 @@ class LaneReports:
             emit_print(self._unit, self._code, self._buffer, site, ids, cells)
 
         for row in range(self._lanes.rows):
-            self._memory.each_lane(None if on is None else on.part(row), lambda lane, row=row: one(row, lane))
+            self._memory.each_lane(None if on is None else on.part(row), functools.partial(one, row))
 
     def _ids_of(self, row: int, lane: str) -> tuple[str, ...]:
         return tuple(self._element(value, dtype, row, lane) for value, dtype in self._ids)

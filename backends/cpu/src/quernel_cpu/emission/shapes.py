@@ -8,7 +8,7 @@ differ from row to row in any of these ways.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import assert_never
 
 import attrs
@@ -16,6 +16,7 @@ import attrs
 from quernel.dtypes import DType
 from quernel.ir.nodes import (
     Alloc,
+    ArrayRef,
     Assert,
     Assign,
     Atomic,
@@ -51,7 +52,19 @@ from quernel.ir.nodes import (
 )
 from quernel.ir.walk import Body, bodies, expressions_of, fold_expression, walk_expressions, walk_statements
 
-__all__ = ["UNIFORM", "VECTOR", "Axes", "Lanes", "Layout", "Shapes", "analyse_shapes", "combined", "joined"]
+__all__ = [
+    "UNIFORM",
+    "VECTOR",
+    "Axes",
+    "Lanes",
+    "Layout",
+    "Shapes",
+    "analyse_shapes",
+    "argument_layouts",
+    "call_layouts",
+    "combined",
+    "joined",
+]
 
 
 class Lanes(enum.IntEnum):
@@ -95,12 +108,16 @@ class Axes:
         rows: the indices that differ between rows.
         vectors: the indices that differ between lanes in other ways.
         atomics: arrays that atomics change, so that no two reads need agree.
+        params: how the parameters of a device function lie; those of a kernel are uniform.
+        calls: how the results of a device function lie, by how its value arguments do; `None` knows nothing of it.
     """
 
     lanes: frozenset[tuple[IndexKind, int]]
     rows: frozenset[tuple[IndexKind, int]] = frozenset()
     vectors: frozenset[tuple[IndexKind, int]] = frozenset()
     atomics: frozenset[Root] = frozenset()
+    params: Mapping[str, Layout] = attrs.field(factory=dict, eq=False)
+    calls: Callable[[str, tuple[Layout, ...], Axes], tuple[Layout, ...]] | None = attrs.field(default=None, eq=False)
 
     def index(self, kind: IndexKind, axis: int) -> Layout:
         """How a thread index lies."""
@@ -214,8 +231,10 @@ class Shapes:
 def _layout(expr: Expr, axes: Axes, names: Mapping[str, Layout]) -> Layout:
     def combine(node: Expr, operands: tuple[Layout, ...]) -> Layout:
         match node:
-            case Const() | Param() | Shape():
+            case Const() | Shape():
                 return UNIFORM
+            case Param():
+                return axes.params.get(node.name, UNIFORM)
             case Local():
                 return names.get(node.name, UNIFORM)
             case ThreadIndex():
@@ -236,6 +255,33 @@ def load_layout(load: Load, indices: tuple[Layout, ...], axes: Axes) -> Layout:
         return Layout(Lanes.VECTOR, 0, True)
     uniform = all(layout.lanes is Lanes.UNIFORM for layout in indices)
     return Layout(Lanes.UNIFORM if uniform else Lanes.VECTOR, 0, rows)
+
+
+def argument_layouts(call: Call, layout: Callable[[Expr], Layout]) -> tuple[Layout, ...]:
+    """How the value arguments of a call lie across the lanes of one row, as the function is told.
+
+    Each combination is a version of the function, so there must not be many: strides are those of neighbours, and where
+    there are many arguments, all are vectors if one is.
+    """
+    values = [layout(argument) for argument in call.arguments if not isinstance(argument, ArrayRef)]
+    told = [
+        Layout(value.lanes, value.stride) if value.lanes is not Lanes.LINEAR or abs(value.stride) == 1 else VECTOR
+        for value in values
+    ]
+    if len(told) > _MOST_TOLD_APART and any(value.lanes is not Lanes.UNIFORM for value in told):
+        return (VECTOR,) * len(told)
+    return tuple(told)
+
+
+_MOST_TOLD_APART = 6
+
+
+def call_layouts(call: Call, layout: Callable[[Expr], Layout], axes: Axes) -> tuple[Layout, ...]:
+    """How the results of a call lie; the function runs for each row by itself."""
+    if axes.calls is None:
+        return (Layout(Lanes.VECTOR, 0, True),) * len(call.results)
+    found = axes.calls(call.function, argument_layouts(call, layout), axes)
+    return tuple(Layout(result.lanes, 0, bool(axes.rows)) for result in found)
 
 
 def analyse_shapes(body: Body, axes: Axes, carried: Mapping[str, Layout]) -> Shapes:
@@ -378,7 +424,9 @@ class _Analysis:
             case Store() | Barrier() | Assert() | Print() | Alloc() | Breakpoint():
                 pass
             case Call():
-                raise AssertionError("calls are inlined before")
+                layouts = call_layouts(stmt, self._layout, self._axes)
+                for name, layout in zip(stmt.results, layouts, strict=True):
+                    self._assign(stmt, name, layout, flow)
             case _:
                 assert_never(stmt)
 
@@ -454,6 +502,8 @@ def assigned_by(stmt: Stmt) -> tuple[str, ...]:
             return (stmt.result,)
         case Atomic() if stmt.result is not None:
             return (stmt.result,)
+        case Call():
+            return stmt.results
         case _:
             return ()
 
@@ -479,11 +529,13 @@ def _scoped_assignments(body: Body, carried: frozenset[str]) -> frozenset[int]:
             for inner in bodies(stmt):
                 for name, count in visit(inner).items():
                     inside[name] = inside.get(name, 0) + count
-            for name in assigned_by(stmt):
-                seen = inside.get(name, 0) if isinstance(stmt, For) else behind.get(name, 0)
-                is_single = num_assignments[name] == 1 and name not in carried
-                if is_single and seen == reads.get(name, 0):
-                    scoped.add(id(stmt))
+            names = assigned_by(stmt)
+            seen = inside if isinstance(stmt, For) else behind
+            if names and all(
+                num_assignments[name] == 1 and name not in carried and seen.get(name, 0) == reads.get(name, 0)
+                for name in names
+            ):
+                scoped.add(id(stmt))
             for expr in expressions_of(stmt):
                 for node in walk_expressions(expr):
                     if isinstance(node, Local):

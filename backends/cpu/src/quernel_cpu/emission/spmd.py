@@ -13,13 +13,14 @@ import attrs
 
 from quernel.dtypes import DType, f32, i64
 from quernel.ir.analysis import assigned_names, read_names
-from quernel.ir.nodes import Alloc, Assert, Atomic, BinaryOp, IndexKind, Root, Space
+from quernel.ir.nodes import Alloc, ArrayRef, Assert, Atomic, BinaryOp, Call, IndexKind, Root, Space
 from quernel.ir.walk import Body, walk_statements
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.bodies import own_array
 from quernel_cpu.emission.cells import Cells
 from quernel_cpu.emission.coarsening import Step, uses_subgroups
 from quernel_cpu.emission.lane_bodies import LaneBody, LaneScope
+from quernel_cpu.emission.lane_functions import LaneFunctions
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, index_sum, uniform
 from quernel_cpu.emission.loops import count_up
@@ -38,8 +39,11 @@ Index = tuple[IndexKind, int]
 class SpmdSegments:
     """Writes the code that runs a segment's threads as lanes."""
 
-    def __init__(self, unit: Unit, code: Code, step: Step, *, fast_math: bool, masks_always: bool) -> None:
+    def __init__(
+        self, unit: Unit, code: Code, step: Step, functions: LaneFunctions, *, fast_math: bool, masks_always: bool
+    ) -> None:
         """`masks_always`: every step has a mask, instead of the last one of a row in a copy of the code."""
+        self._functions = functions
         self._unit = unit
         self._code = code
         self._step = step
@@ -116,7 +120,7 @@ class SpmdSegments:
     def _points(self, segment: Segment, outer: tuple[str, ...], first: str, end: str, *, rows: int) -> None:
         """Points `first` to `end` of one row, or of several."""
         ndim, launch = segment.kernel.ndim, segment.launch
-        axes = _axes(segment.body, (IndexKind.GLOBAL_ID,), ndim - 1, ndim - 2, rows)
+        axes = _axes((IndexKind.GLOBAL_ID,), ndim - 1, ndim - 2, rows)
         lanes = self.lanes(rows)
 
         def step(column: str, mask: Value | None) -> None:
@@ -170,7 +174,7 @@ class SpmdSegments:
             return
 
         def steps_at(own: Mapping[int, str], rows: int) -> None:
-            axes = _axes(segment.body, (IndexKind.GLOBAL_ID, IndexKind.LOCAL_ID), lane_axis, row_axis, rows)
+            axes = _axes((IndexKind.GLOBAL_ID, IndexKind.LOCAL_ID), lane_axis, row_axis, rows)
             lanes = self.lanes(rows)
 
             def step(column: str, mask: Value | None) -> None:
@@ -214,7 +218,7 @@ class SpmdSegments:
             for axis, size in enumerate(block)
             if size > 1
         )
-        axes = Axes(lanes=_LANE, vectors=own, atomics=_changed_by_atomics(segment.body))
+        axes = Axes(lanes=_LANE, vectors=own)
 
         def step(number: str, mask: Value | None) -> None:
             indices = {index: uniform(operand) for index, operand in fixed.items()} | self._subgroup_indices(number)
@@ -361,21 +365,23 @@ class SpmdSegments:
         kept = _Kept(code, memory, cells, Offset(threads, 1, None), mask)
         names = {*segment.loads, *segment.stores}
         carried = {name: UNIFORM if name in cells.uniform else Layout(Lanes.VECTOR, 0, True) for name in names}
+        axes = attrs.evolve(axes, atomics=self._changed_by_atomics(segment.body), calls=self._functions.results)
         shapes = analyse_shapes(segment.body, axes, carried)
         allocs = [stmt for stmt in segment.body if isinstance(stmt, Alloc) and stmt.space is Space.PRIVATE]
         private = {alloc.name: self._private(alloc, lanes) for alloc in (*allocs, *segment.private)}
         for alloc, first in cells.arrays:
             private[alloc.name] = PrivateArray(own_array(alloc, first, "", cells.num_threads)[1], threads)
         checks = any(isinstance(stmt, Assert) for stmt in walk_statements(segment.body))
-        first = FirstViolation(code) if checks else None
+        violation = FirstViolation(code) if checks else None
         scope = LaneScope(
-            scalars={name: operands[0] for name, operands in segment.scalars.items()},
+            scalars={name: uniform(operands[0]) for name, operands in segment.scalars.items()},
             arrays=segment.arrays,
             indices=indices,
             private=private,
             leave=code.label("thread.end"),
             diagnostics=segment.diagnostics,
-            first=first,
+            first=violation,
+            functions=self._functions,
         )
         mentioned = {*assigned_names(segment.body), *read_names(segment.body), *names}
         variables = tuple(variable for variable in segment.kernel.locals if variable.name in mentioned)
@@ -384,10 +390,19 @@ class SpmdSegments:
         body.start(segment.body, taken)
         body.emit(segment.body)
         code.place(scope.leave)
-        if first is not None:
-            first.claim(self._unit, segment.diagnostics)
+        if violation is not None:
+            violation.claim(self._unit, segment.diagnostics)
         for name in segment.stores:
             kept.store(name, body.local(name))
+
+    def _changed_by_atomics(self, body: Body) -> frozenset[Root]:
+        found = set()
+        for stmt in walk_statements(body):
+            if isinstance(stmt, Atomic):
+                found.add(stmt.place.root)
+            elif isinstance(stmt, Call) and self._functions.has_atomics:
+                found.update(argument.root for argument in stmt.arguments if isinstance(argument, ArrayRef))
+        return frozenset(found)
 
     def _private(self, alloc: Alloc, lanes: LaneArithmetic) -> PrivateArray:
         """A private array of the threads that run together, in the frame."""
@@ -432,16 +447,11 @@ class _Kept:
 _LANE = frozenset({(IndexKind.SUBGROUP_LANE, 0)})
 
 
-def _axes(body: Body, kinds: tuple[IndexKind, ...], lane_axis: int, row_axis: int, rows: int) -> Axes:
+def _axes(kinds: tuple[IndexKind, ...], lane_axis: int, row_axis: int, rows: int) -> Axes:
     return Axes(
         lanes=frozenset((kind, lane_axis) for kind in kinds) | _LANE,
         rows=frozenset((kind, row_axis) for kind in kinds if rows > 1),
-        atomics=_changed_by_atomics(body),
     )
-
-
-def _changed_by_atomics(body: Body) -> frozenset[Root]:
-    return frozenset(stmt.place.root for stmt in walk_statements(body) if isinstance(stmt, Atomic))
 
 
 def _remainder(arithmetic: Arithmetic, left: str, right: str) -> str:

@@ -24,12 +24,28 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, default=Path("tests/fuzz/found"), help="folder for kernels that fail (tests/fuzz/found)"
     )
+    parser.add_argument(
+        "--setting",
+        action="append",
+        type=_setting,
+        metavar="NAME=VALUE,…",
+        help="environment variables; given several times, the same kernels run under each of them",
+    )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
     if options.worker:
         return work(options.backend, options.examples, seed, options.keep)
-    return fuzz(options.backend, options.examples, options.workers, seed, options.keep)
+    settings = tuple(options.setting or ({},))
+    return fuzz(options.backend, options.examples, options.workers, seed, options.keep, settings)
+
+
+def _setting(text: str) -> dict[str, str]:
+    """`A=1,B=2` as environment variables."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE,NAME=VALUE,…")
+    return {name: value for name, _, value in pairs}
 
 
 if __name__ == "__main__":

@@ -275,7 +275,9 @@ def exact_programs(draw: Any) -> Program:
         block, grid = draw(st.sampled_from((1, 4, 7, 16))), draw(st.integers(1, 3))
         length = block * grid
     else:
-        length, block, grid = draw(st.integers(1, 24)), draw(st.sampled_from((1, 4, 16, 256))), 0
+        # The long ones fill several vectors, and do not end with one.
+        length = draw(st.one_of(st.integers(1, 24), st.integers(1, 24), st.sampled_from((64, 70, 131))))
+        block, grid = draw(st.sampled_from((1, 4, 16, 256))), 0
     arrays = {name: draw(st.sampled_from((qn.bool, *NUMBERS))) for name in ("a", "b", "c")}
     arrays |= {name: draw(st.sampled_from((qn.bool, *NUMBERS))) for name in ("out0", "out1")}
     arrays["cells"] = draw(st.sampled_from(WIDE))

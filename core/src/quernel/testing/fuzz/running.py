@@ -17,6 +17,9 @@ from quernel.testing.fuzz.programs import Program
 __all__ = ["Outcome", "check_exact", "check_inexact", "fuzz", "search", "work"]
 
 _REPORT_EVERY_S: Final = 10.0
+_POLL_EVERY_S: Final = 0.05
+_SHORT_SEARCH: Final = 100
+"""Kernels of one search where there are several settings."""
 
 
 @attrs.frozen
@@ -103,25 +106,44 @@ def search(
     return Outcome(ran)
 
 
-def fuzz(backend: str, examples: int, workers: int, seed: int, keep: Path) -> int:
-    """Runs a search in each of several processes, and reports; the exit status, 0 if no kernel failed."""
-    share = -(-examples // workers)
+def fuzz(
+    backend: str, examples: int, workers: int, seed: int, keep: Path, settings: tuple[dict[str, str], ...] = ({},)
+) -> int:
+    """Runs searches in several processes at a time, and reports; the exit status, 0 if no kernel failed.
+
+    `settings`: environment variables of the processes; under each the same kernels are run, so that those of one number
+    agree among all settings if each agrees with the interpreter.
+    """
+    # Short searches: under some settings a kernel takes longer, and no core should wait for the last ones.
+    num_seeds = max(1, min(-(-examples // _SHORT_SEARCH), examples)) if len(settings) > 1 else workers
+    share = -(-examples // num_seeds)
     start = time.monotonic()
-    environment = {**os.environ, "QUERNEL_NO_CACHE": "1", "QUERNEL_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "quernel.testing.fuzz", "--backend", backend, "--examples", str(share)]
-    processes = [
-        subprocess.Popen([*command, "--worker", "--seed", str(seed + number), "--keep", str(keep)], env=environment)
-        for number in range(workers)
-    ]
+    waiting = [(own, seed + number) for number in range(num_seeds) for own in settings]
+    waiting.reverse()
+    running: list[subprocess.Popen[bytes]] = []
+    failed = 0
     try:
-        statuses = [process.wait() for process in processes]
+        while waiting or running:
+            while waiting and len(running) < workers:
+                own, its_seed = waiting.pop()
+                environment = {**os.environ, "QUERNEL_NO_CACHE": "1", "QUERNEL_NUM_THREADS": "1", **own}
+                arguments = [*command, "--worker", "--seed", str(its_seed), "--keep", str(keep)]
+                running.append(subprocess.Popen(arguments, env=environment))
+            done = [process for process in running if process.poll() is not None]
+            failed += sum(process.returncode != 0 for process in done)
+            running = [process for process in running if process not in done]
+            if not done:
+                time.sleep(_POLL_EVERY_S)
     finally:
-        for process in processes:
+        for process in running:
             process.kill()
     seconds = time.monotonic() - start
-    failed = sum(status != 0 for status in statuses)
-    verdict = "no mismatch" if not failed else f"{failed} of {workers} searches failed; see {keep}"
-    print(f"{share * workers} random kernels, interpreter against {backend}, {seconds:.0f} s, seed {seed}: {verdict}")
+    num_searches = num_seeds * len(settings)
+    verdict = "no mismatch" if not failed else f"{failed} of {num_searches} searches failed; see {keep}"
+    under = f" under each of {len(settings)} settings" if len(settings) > 1 else ""
+    kernels = f"{share * num_seeds} random kernels, interpreter against {backend}{under}"
+    print(f"{kernels}, {seconds:.0f} s, seed {seed}: {verdict}")
     return int(failed > 0)
 
 
