@@ -223,7 +223,7 @@ def k(x, out, n):
         f"ptr %a0, i64 %a0.stride0, <{width} x i64> %a1, i64 %a2",  # for the two calls that agree on n
         "ptr %a0, i64 %a0.stride0, i64 %a1, i64 %a2",  # for i, which grows with the lane
     ]
-    assert low.ir.count("call <16 x i64> @llvm.masked.gather") == 0
+    assert "masked.gather" not in low.ir
 
 
 @pytest.mark.parametrize("way", LANES)

@@ -85,6 +85,10 @@ __all__ = ["LaneBody", "LaneScope"]
 
 _CHEAP = 10
 """A branch of at most so many operators, and nothing dear, is run rather than jumped over when no lane takes it."""
+_MOST_COPIED = 200
+"""A body of at most so many operators and statements, times rows, has a copy for when every lane is on."""
+_MOST_COPIED_WITH_MASKS = 64
+"""The same where masks are registers of their own and cost little (AVX-512)."""
 
 
 class LaneCallees(Protocol):
@@ -194,6 +198,8 @@ class LaneBody:
         self._slots = {name: self._allocate(name) for name in self._types}
         self._loops: list[_Loop] = []
         self._root: list[str] = []
+        self._fills = True
+        """Whether every lane may be on at once; not so in the copy for when some are off."""
         self._left = False
         """Whether lanes have left under a mask since the mask was last worked out."""
 
@@ -447,9 +453,45 @@ class LaneBody:
             inside, done = self._code.label("lanes"), self._code.label("lanes.end")
             self._code.branch_if(self._lanes.any_of(mask), inside, done)
             self._code.place(inside)
-            self._statements(body)
+            self._whole_or_masked(body, None)
             self._code.place(done)
         self._left = self._left or left
+
+    def _whole_or_masked(self, body: Body, skip: str | None) -> None:
+        """The statements under the mask that is set, with a copy for when every lane is on, if that pays."""
+        mask = self._mask
+        if mask is None or not self._fills or not self._pays(body):
+            self._statements(body, skip)
+            return
+        code = self._code
+        whole, some, end = code.label("whole"), code.label("masked"), code.label("whole.end")
+        code.branch_if(self._lanes.all_of(mask), whole, some)
+        code.place(whole)
+        self._mask = None
+        self._statements(body, skip)
+        left = self._left
+        if not code.is_closed:
+            code.branch(end)
+        code.place(some)
+        self._mask, self._left, self._fills = mask, False, False
+        self._statements(body, skip)
+        self._left, self._fills = self._left or left, True
+        code.place(end)
+
+    def _pays(self, body: Body) -> bool:
+        """Whether a body is worth two copies: it is short, and works on memory or keeps what lanes had before."""
+        size, gains = 0, 0
+        for stmt in walk_statements(body):
+            size += 1
+            if isinstance(stmt, Store):
+                gains += 1
+            elif isinstance(stmt, Assign) and id(stmt) not in self._shapes.plain:
+                gains += self._layout(stmt.name).lanes is Lanes.VECTOR
+            for node in (part for expr in expressions_of(stmt) for part in walk_expressions(expr)):
+                size += 1
+                gains += isinstance(node, Load) and self._shapes.layout(node).lanes is Lanes.VECTOR
+        most = _MOST_COPIED_WITH_MASKS if "avx512vl" in self._unit.features else _MOST_COPIED
+        return gains > 0 and size * self._lanes.rows <= most
 
     def _uniform_if(self, stmt: If, condition: str) -> None:
         code, outer = self._code, self._mask
@@ -517,7 +559,7 @@ class LaneBody:
         if not is_unit:
             value = code.value(f"add i64 {start}, {code.value(f'mul i64 {current}, {step}')}")
         self._assign(stmt, stmt.variable, uniform(value))
-        self._statements(stmt.body, self._skip(loop))
+        self._trip(stmt, loop)
         self._end_trip(loop, "")
         no_wrap = "nsw" if is_unit else "nuw"
         code.do(f"store i64 {code.value(f'add {no_wrap} i64 {current}, 1')}, ptr {counter}")
@@ -557,7 +599,7 @@ class LaneBody:
 
         value = lanes.operate(layout, reached, (start, i64), (step, i64), (uniform(current), i64))
         self._assign(stmt, stmt.variable, value)
-        self._statements(stmt.body, self._skip(loop))
+        self._trip(stmt, loop)
         self._end_trip(loop, "")
         code.do(f"store i64 {code.value(f'add nuw i64 {current}, 1')}, ptr {counter}")
         code.branch(head)
@@ -569,7 +611,7 @@ class LaneBody:
         self._code.place(head)
         self._code.place(body)
         self._begin_trip(loop)
-        self._statements(stmt.body, self._skip(loop))
+        self._trip(stmt, loop)
         if has_one_trip(stmt):
             self._code.place(loop.next)
         else:
@@ -597,6 +639,12 @@ class LaneBody:
             if loop.trip is not loop.live:
                 self._keep(loop.trip, self._mask)
         self._left = False
+
+    def _trip(self, stmt: For | Loop, loop: _Loop) -> None:
+        if loop.live:
+            self._whole_or_masked(stmt.body, self._skip(loop))
+        else:
+            self._statements(stmt.body, self._skip(loop))
 
     def _skip(self, loop: _Loop) -> str:
         """Where a trip goes on once no lane is on."""

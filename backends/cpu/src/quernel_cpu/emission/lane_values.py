@@ -135,6 +135,13 @@ class LaneArithmetic:
             together = self._code.value(f"or <{self.width} x i1> {together}, {part}")
         return self.any_lane(together)
 
+    def all_of(self, mask: Value) -> str:
+        """Whether every lane is on in all rows, as an `i1`."""
+        together = mask.parts[0]
+        for part in mask.parts[1:]:
+            together = self._code.value(f"and <{self.width} x i1> {together}, {part}")
+        return self._code.value(f"icmp eq i{self.width} {self.bits(together)}, -1")
+
     def any_lane(self, part: str) -> str:
         """Whether a lane of one row is on, as an `i1`."""
         return self._code.value(f"icmp ne i{self.width} {self.bits(part)}, 0")
