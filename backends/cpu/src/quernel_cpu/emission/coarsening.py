@@ -73,7 +73,8 @@ def chosen_step(kernel: Kernel, segmented: SegmentedKernel | None, target: Targe
         native //= 2
     if target.detail("coarsening") != "on":
         return Step(native)
-    vectors, rows = _copies(kernel, segmented, 32 if vector_bytes == 64 else 16, has_rows=row_size != 1)
+    has_many_registers = vector_bytes == 64 or target.detail("triple").startswith(("aarch64", "arm64"))
+    vectors, rows = _copies(kernel, segmented, 32 if has_many_registers else 16, has_rows=row_size != 1)
     while vectors > 1 and lane_size is not None and native * vectors > lane_size:
         vectors //= 2
     rows = rows if row_size is None else min(rows, row_size)
