@@ -76,7 +76,7 @@ def compare_workers(options: argparse.Namespace) -> None:
     pools = {f"{size} warm worker{'s' * (size > 1)}": CompilationProcesses(size) for size in options.sizes}
     own = executors.compilation_processes()
     for pool in (*pools.values(), *([own] if own is not None else [])):
-        pool.grow(pool._max_workers, warm_up, compiler)
+        pool.grow(pool._max_workers, warm_up, compiler, compiler.build_id.digest)
         assert pool.wait_until_ready(pool._max_workers, 300), "workers do not start"
     ways: dict[str, Executor | None] = {**pools, "the default rule, warm": None, "one thread": CompilationThreads(1)}
     ways["threads, one per core"] = CompilationThreads(executors.num_cores())

@@ -183,7 +183,7 @@ def _taken_back(queued: dict[Future[object], StepT]) -> StepT | None:
 def _grow(processes: CompilationProcesses, compiler: ArtifactCompiler[Any, Any, Any], size: int) -> None:
     from quernel.compiler.warming import warm_up
 
-    processes.grow(size, warm_up, compiler)
+    processes.grow(size, warm_up, compiler, compiler.build_id.digest)
 
 
 class _Pace:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import KernelDefinition, Specialization
 from quernel.compiler.halves import ArtifactCompiler
-from quernel.compiler.job import JobStage, run_job
+from quernel.compiler.job import JobStage, WorkerLostError, run_job
 
 __all__ = ["warm_up"]
 
@@ -20,8 +20,14 @@ kernel warm_up(a: f32, x: array<f32, 1>, y: array<f32, 1>) over (256):
 """
 
 
-def warm_up(compiler: ArtifactCompiler[Any, Any, Any]) -> None:
-    """Compiles a kernel for nothing. What keeps it from compiling keeps others too, and is theirs to tell."""
+def warm_up(compiler: ArtifactCompiler[Any, Any, Any], build: str) -> None:
+    """Compiles a kernel for nothing. What keeps it from compiling keeps others too, and is theirs to tell.
+
+    Raises:
+        WorkerLostError: this process has other sources than the one that `build` is the build id of.
+    """
+    if compiler.build_id.digest != build:
+        raise WorkerLostError("has other sources, which were changed since this process started")
     from quernel.identity import KernelId
     from quernel.ir.parser import parse_module
 
