@@ -54,6 +54,13 @@ def benchmarks(session: nox.Session) -> None:
 
 
 @nox.session
+def races(session: nox.Session) -> None:
+    """Many processes and threads that want the same kernels, and kills while they compile."""
+    install(session, "test")
+    session.run("python", "tests/benchmarks/races.py", *session.posargs)
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Random kernels, the interpreter against a backend: `nox -s fuzz -- --examples 10000`."""
     install(session, "test")
