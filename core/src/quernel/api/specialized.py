@@ -131,8 +131,13 @@ def specialize(launchable: Launchable, types: tuple[Any, ...], named: dict[str, 
 
 def warm(launchable: Launchable, types: tuple[Any, ...], named: dict[str, Any]) -> Pending[Any, Any]:
     """The specialization of a kernel, requested from its device and started to compile on another thread."""
+    from quernel.compiler.pending import Pending
+
     specialized = specialize(launchable, types, named)
-    pending = specialized.device.kernels.request(specialized, specialized._id.variant)
+    loader = specialized.device.loader
+    pending: Pending[Any, Any] = Pending(
+        loader, specialized._id, loader.request(specialized.definition, specialized._id)[0]
+    )
     pending.start()
     return pending
 

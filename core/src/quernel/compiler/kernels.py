@@ -96,6 +96,8 @@ class Kernels(Generic[VariantT, ArtifactT, LoadedT]):
     ) -> tuple[Pending[VariantT, LoadedT], ...]:
         """Compiles all that was requested, as one batch, and waits; gives what was requested since the last `build`.
 
+        That is what was requested by way of this view, its copies, and those that share its requests.
+
         A failure costs its own kernel only, and is raised by that kernel's `result()`.
 
         Args:

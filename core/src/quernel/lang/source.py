@@ -12,8 +12,10 @@ import functools
 import inspect
 import io
 import linecache
+import os
 import sys
 import textwrap
+import threading
 import types
 from collections.abc import Iterator
 
@@ -139,15 +141,47 @@ def _lines_of_command(file: str) -> list[str]:
     return []
 
 
-@functools.lru_cache(maxsize=32)
+_parsing = threading.Lock()
+
+
+def _renew_after_fork() -> None:
+    global _parsing
+    _parsing = threading.Lock()  # a thread of the parent may be parsing
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)
+
+
 def _compiled(text: str, file: str, flags: int) -> tuple[ast.Module, types.CodeType]:
-    tree = ast.parse(text, file)
+    """The text as a tree and as code. One thread at a time: the others find it done."""
+    with _parsing:
+        return _compiled_once(text, file, flags)
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled_once(text: str, file: str, flags: int) -> tuple[ast.Module, types.CodeType]:
+    tree = _parsed(text, file)
     try:
         return tree, compile(text, file, "exec", flags=flags, dont_inherit=True)
     except SyntaxError:
         # A notebook cell may await at its top level.
         flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         return tree, compile(text, file, "exec", flags=flags, dont_inherit=True)
+
+
+def _parsed(text: str, file: str) -> ast.Module:
+    """The text's tree. Python 3.11 counts the depth of all threads that parse in one place, and may miscount."""
+    for _ in range(_MAX_MISCOUNTS):
+        try:
+            return ast.parse(text, file)
+        except SystemError:
+            continue
+    return ast.parse(text, file)
+
+
+_MAX_MISCOUNTS = 20
+"""So often a text is parsed anew; a thread of the user's that parses for as long as that is no accident."""
 
 
 def _code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
