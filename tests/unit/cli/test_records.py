@@ -71,7 +71,7 @@ def test_list_shows_outcome_time_worker_and_why(capsys, environment):
     keep(environment, record(2, outcome=found, rekeyed_by="ir"))
     status, out, err = run(capsys, "list")
     assert (status, err) == (0, "")
-    for shown in ("pkg.saxpy", "000300030003 ", "compiled", "4.50", "12/Main", "code, types", "rekeyed by ir", "3.00"):
+    for shown in ("pkg.saxpy", "00030003 ", "compiled", "4.50", " 12 ", "code, types", "rekeyed by ir", "3.00"):
         assert shown in out
 
 
@@ -181,7 +181,17 @@ def test_what_a_record_holds_cannot_steer_the_terminal(capsys, environment):
         assert "\x1b" not in out
         assert "\x07" not in out
         assert "evil\\x1b[31m" in out
-    assert "[bold]w" in run(capsys, "list")[1]
+        assert "[bold]w" in out
+
+
+def test_list_fits_a_terminal_of_80_columns(capsys, environment, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    keep(environment, record(3, "saxpy", worker="123456/MainThread", why_missed=("code", "types")))
+    _, out, _ = run(capsys, "list")
+    (line,) = (line for line in out.splitlines() if "saxpy" in line)
+    for shown in ("00030003", "compiled", "4.50", "123456"):
+        assert shown in line
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_torn_last_line_is_passed_over(capsys, environment):

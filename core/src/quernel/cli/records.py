@@ -18,6 +18,7 @@ __all__ = ["records"]
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 _LAST = 50
 _KEY_DIGITS = 12
+_SHORT_KEY_DIGITS = 8
 
 
 @click.group()
@@ -48,11 +49,15 @@ def list_records(number: int | None, is_all: bool, kernel: str | None, outcome: 
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("when", "kernel", "key", "outcome", "ms", "worker", "why it missed")
+    table = Table("when", "kernel", "key", "outcome", "ms", "process", "missed for")
+    for column in (0, 2, 4):
+        table.columns[column].no_wrap = True
+    table.columns[1].overflow = "fold"
     table.columns[4].justify = "right"
     for record in shown:
-        cells = (_when(record), record.kernel, record.key[:_KEY_DIGITS], _outcome(record), _milliseconds(record))
-        table.add_row(*(escape(_plain(cell)) for cell in (*cells, record.worker, ", ".join(record.why_missed))))
+        when, key, process = _when(record)[5:], record.key[:_SHORT_KEY_DIGITS], record.worker.partition("/")[0]
+        cells = (when, record.kernel, key, _outcome(record), _milliseconds(record), process)
+        table.add_row(*(escape(_plain(cell)) for cell in (*cells, ", ".join(record.why_missed))))
     Console().print(table)
     if len(shown) < len(found):
         click.echo(f"{len(found) - len(shown)} earlier ones are not shown: --all shows them", err=True)
