@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -354,6 +355,19 @@ def test_no_lane_is_left_to_look_for_in_what_llvm_gets() -> None:
     assert low.is_vector_code
     assert " x float>" in low.ir
     assert not lowered(module, CONTIGUOUS, compiler_for("scalar")).is_vector_code
+
+
+@pytest.mark.parametrize("of", [qn.bool, qn.u8, qn.i16, qn.f16, qn.f32])
+def test_elements_that_nothing_gathers_are_loaded_without_branches(way: CpuCompiler, of: Any) -> None:
+    body = "i = qn.global_id()\nif i % 3 != 1:\n    out[i] = x[at[i]]"
+    module = module_of(body, x=ArrayType(of, 1), at=A1, out=ArrayType(of, 1))
+    at = np.arange(70) * 37 % 70
+    at[1::3] = 1 << 60  # Nobody reads there.
+    x, out = (np.arange(70) % 2 if of.is_bool else np.arange(70)).astype(of.numpy), np.zeros(70, of.numpy)
+    Built(module, CONTIGUOUS, way).over(70, x, at, out)
+    assert out.tolist() == [0 if i % 3 == 1 else x[at[i]] for i in range(70)]
+    if of.itemsize < 4:
+        assert not re.search(r"masked\.gather\.v\d+i(8|16)\b", lowered(module, CONTIGUOUS, way).ir)
 
 
 def test_what_is_nested_too_deep_for_lanes_runs_as_scalar_code() -> None:

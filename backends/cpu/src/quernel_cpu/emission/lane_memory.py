@@ -24,6 +24,8 @@ from quernel_cpu.emission.values import constant_of, memory_type, register_type,
 
 __all__ = ["LaneMemory", "Offset", "PrivateArray"]
 
+_SHORTEST_GATHERED = 4
+"""Bytes of the shortest elements that processors gather."""
 _MOST_SHUFFLED_STRIDE = 4
 """Up to this distance, wide loads and shuffles are faster than a gather."""
 
@@ -219,6 +221,8 @@ class LaneMemory:
     def _gather(self, dtype: DType, address: str, distances: str, on: str | None) -> str:
         vector, mask = wide(memory_type(dtype), self.width), f"<{self.width} x i1>"
         pointers = self._pointers(dtype, address, distances)
+        if dtype.itemsize < _SHORTEST_GATHERED or "avx2" not in self._unit.features:
+            return self._gather_in_line(dtype, pointers, on)
         symbol = self._unit.declare(
             vector,
             f"llvm.masked.gather.{type_suffix(vector)}.v{self.width}p0",
@@ -231,6 +235,22 @@ class LaneMemory:
             f"call {vector} {symbol}(<{self.width} x ptr> align {dtype.alignment} {pointers}, {mask} {on}, "
             f"{vector} zeroinitializer)"
         )
+
+    def _gather_in_line(self, dtype: DType, pointers: str, on: str | None) -> str:
+        """A load for each lane, without a branch for those that are off, where no instruction gathers."""
+        code, element, width = self._code, memory_type(dtype), self.width
+        vector = wide(element, width)
+        if on is not None:
+            spare = self._lanes.broadcast(self.spare_element(), "ptr")
+            pointers = self._lanes.vector.select(on, f"<{width} x ptr>", pointers, spare)
+        loaded = "poison"
+        for lane in range(width):
+            address = code.value(f"extractelement <{width} x ptr> {pointers}, i64 {lane}")
+            value = code.value(f"load {element}, ptr {address}, align {dtype.alignment}")
+            loaded = code.value(f"insertelement {vector} {loaded}, {element} {value}, i64 {lane}")
+        if on is None:
+            return loaded
+        return code.value(f"select <{width} x i1> {on}, {vector} {loaded}, {vector} zeroinitializer")
 
     # --- stores -------------------------------------------------------------------------------------------------------
 
