@@ -1,4 +1,4 @@
-"""The command line: `quernel demo`, `compile`, `devices`, `backends`, `doctor`, `cache`, `records`."""
+"""The command line: `quernel demo`, `compile`, `devices`, `backends`, `doctor`, `cache`, `new-backend`, `records`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class _LazyGroup(click.Group):
         ("demo", "quernel.cli.demo:demo", "Run kernels on a picture and show what was compiled."),
         ("devices", "quernel.cli.inspection:devices", "List the devices of every backend."),
         ("doctor", "quernel.cli.doctor:doctor", "Check the installation and say how to mend it."),
+        ("new-backend", "quernel.cli.new_backend:new_backend", "Write the package of a new backend, to start from."),
         ("records", "quernel.cli.records:records", "Look at what was compiled, when, where and why."),
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from quernel.errors import DeviceError
-from quernel.runtime.operations import DeviceOperations, Memory
+from quernel.runtime.operations import DeviceInfo, DeviceOperations, Memory
+
+if TYPE_CHECKING:
+    from quernel.compiler.halves import CompilationTarget
 
 __all__ = ["HostMemoryOperations", "host_bytes"]
 
@@ -20,12 +23,21 @@ _LARGE_BYTES: Final = 2 * _HUGE_PAGE
 
 
 class HostMemoryOperations(DeviceOperations[LoadedT]):
-    """A device that works in host memory and launches synchronously: a backend adds its target and `launch`.
+    """A device that works in host memory and launches synchronously: a backend adds `launch`.
 
     Every method may be called from any thread, also several at once.
     """
 
     host_accessible = True
+
+    def __init__(self, info: DeviceInfo, target: CompilationTarget[Any, Any, LoadedT]) -> None:
+        self.info = info
+        self._host_target = target
+
+    @property
+    def target(self) -> CompilationTarget[Any, Any, LoadedT]:
+        """The half that stays with this device."""
+        return self._host_target
 
     def allocate(self, nbytes: int) -> Memory:
         """Host memory, aligned to 64 bytes, or to a huge page if it spans several; no cache line of it is another's.
