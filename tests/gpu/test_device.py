@@ -155,30 +155,51 @@ def in_a_process(text: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.lost
-def test_an_illegal_access_names_the_launch_and_says_that_the_context_is_lost(gpu: Any) -> None:
+def test_after_an_illegal_access_every_call_names_the_launch_and_nothing_else_is_said(gpu: Any) -> None:
     ran = in_a_process(
         """
         @qn.kernel
         def astray(x: qn.Array1[qn.f32]):
             i = qn.global_id()
             x[i + 10_000_000_000] = 1.0
+        @qn.kernel
+        def innocent(x: qn.Array1[qn.f32]):
+            x[qn.global_id()] = 1.0
         gpu = qn.device("cuda")
-        x = gpu.zeros(100, qn.f32)
+        x, y = gpu.zeros(100, qn.f32), gpu.zeros(100, qn.f32)
+        stream = gpu.stream()
+        event = stream.record()
+        with gpu.graph() as graph:
+            innocent.over(100)(y)
+        gpu.synchronize()
         astray.over(100)(x)
-        try:
-            gpu.synchronize()
-        except qn.errors.DeviceError as error:
-            print(error)
-        try:
-            gpu.zeros(10, qn.f32)
-        except qn.errors.DeviceError as error:
-            print("AGAIN", error)
+        def tries(name, use):
+            try:
+                use()
+            except qn.errors.DeviceError as error:
+                print(name, error.what)
+        tries("WAIT", gpu.synchronize)
+        tries("ALLOCATE", lambda: gpu.zeros(10, qn.f32))
+        tries("COPY", x.numpy)
+        tries("WRITE", lambda: x.copy_from(np.ones(100, np.float32)))
+        tries("LOAD", lambda: innocent.over(100, block=32)(y))
+        tries("LAUNCH", lambda: innocent.over(100)(y))
+        tries("EVENT", stream.record)
+        tries("STREAM", gpu.stream)
+        tries("GRAPH", graph)
+        del x, stream, event, graph
+        print("END")
         """
     )
-    assert "most probably the launch of" in ran.stdout, ran.stdout + ran.stderr
-    assert "astray" in ran.stdout
-    assert "context is lost" in ran.stdout
-    assert "AGAIN" in ran.stdout
+    lines = dict(line.partition(" ")[::2] for line in ran.stdout.splitlines())
+    assert set(lines) == {
+        "WAIT", "ALLOCATE", "COPY", "WRITE", "LOAD", "LAUNCH", "EVENT", "STREAM", "GRAPH", "END",
+    }, ran.stdout + ran.stderr  # fmt: skip
+    del lines["END"]
+    assert all("most probably the launch of astray. The device's context is lost" in what for what in lines.values()), (
+        ran.stdout
+    )
+    assert ran.stderr == ""
 
 
 @pytest.mark.lost

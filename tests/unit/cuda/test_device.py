@@ -53,6 +53,13 @@ def ready(device: CudaDevice, module: Module) -> tuple[Any, Any, Any]:
     return device.prepare(loaded, artifact.header), artifact.header, loaded
 
 
+def launch(device: CudaDevice, fake: FakeDriver, name: str) -> None:
+    params = (harness.array("y", f32),)
+    module = harness.kernel(params, (harness.store("y", harness.const(1.0, f32)),), name=name)
+    run, header, _ = ready(device, module)
+    run(extent_geometry(10, (64,)), bytes(8 * len(header.slots)), None)
+
+
 def test_the_device_is_shown_without_opening_it(fake: FakeDriver) -> None:
     (info,) = CudaBackend().devices()  # type: ignore[misc]
     assert (info.name, info.kind, info.memory_bytes) == ("Fake GPU", "gpu", 1 << 30)
@@ -272,6 +279,84 @@ def test_a_failure_after_everything_was_waited_for_blames_no_launch(device: Cuda
     with pytest.raises(DeviceError, match="context is lost") as caught:
         device.synchronize(None)
     assert "probably" not in caught.value.what
+
+
+LOSING = {
+    "waiting": ("cuCtxSynchronize", lambda device: device.synchronize(None)),
+    "allocating": ("cuMemAllocAsync", lambda device: device.allocate(8)),
+    "filling": ("cuMemsetD8Async", lambda device: device.fill(Memory(4096, 8), 0, b"a", 8, None)),
+    "copying in": ("cuMemcpyHtoDAsync", lambda device: device.copy_from_host(Memory(4096, 8), 0, np.ones(8), None)),
+    "copying": ("cuMemcpyDtoDAsync", lambda device: device.copy(Memory(4096, 8), 0, Memory(8192, 8), 0, 8, None)),
+    "loading": ("cuModuleLoadData", lambda device: ready(device, doubled())),
+    "finding a function": ("cuModuleGetFunction", lambda device: ready(device, doubled())),
+    "recording": ("cuEventCreate", lambda device: device.record_event(None)),
+    "opening a stream": ("cuStreamCreate", lambda device: device.open_stream()),
+    "capturing": ("cuStreamBeginCapture", lambda device: device.begin_graph(device.open_stream())),
+    "entering": ("cuCtxPushCurrent", lambda device: device.allocate(8)),
+}
+
+
+@pytest.mark.parametrize("doing", LOSING)
+def test_every_call_names_the_launches_that_may_have_lost_the_context(
+    device: CudaDevice, fake: FakeDriver, doing: str
+) -> None:
+    launch(device, fake, "early")
+    launch(device, fake, "late")
+    call, use = LOSING[doing]
+    for _ in range(2):  # It stays so, also when the device is waited for or launches are tried.
+        fake.failing[call] = status("CUDA_ERROR_ILLEGAL_ADDRESS")
+        with pytest.raises(DeviceError, match=r"most probably the launch of late \(.*early\).* context is lost"):
+            use(device)
+        assert fake.current == []
+        fake.failing.clear()
+        device.synchronize(None)
+        launch(device, fake, "later")
+
+
+def test_a_launch_in_a_lost_context_names_the_one_before_it(device: CudaDevice, fake: FakeDriver) -> None:
+    launch(device, fake, "early")
+    fake.on_launch = lambda *arguments: status("CUDA_ERROR_ILLEGAL_ADDRESS")
+    with pytest.raises(DeviceError, match=r"launching late .* most probably the launch of early\."):
+        launch(device, fake, "late")
+
+
+def test_nothing_is_said_when_what_a_lost_context_had_goes(device: CudaDevice, fake: FakeDriver) -> None:
+    arrays = [device.allocate(64) for _ in range(2)]
+    stream, event = device.open_stream(), device.record_event(None)
+    graph = device.end_graph(device.begin_graph(stream))
+    for call in ("cuMemFreeAsync", "cuEventRecord", "cuEventDestroy", "cuGraphDestroy", "cuGraphExecDestroy"):
+        fake.failing[call] = status("CUDA_ERROR_ILLEGAL_ADDRESS")
+    for memory in arrays:
+        device.free(memory)
+    fake.failing["cuStreamSynchronize"] = status("CUDA_ERROR_ILLEGAL_ADDRESS")
+    device.close_stream(stream)
+    del graph, event
+    gc.collect()
+    fake.failing["cuCtxSynchronize"] = status("CUDA_ERROR_ILLEGAL_ADDRESS")
+    device.close()
+    assert fake.current == []
+
+
+def test_the_end_of_a_stream_tells_of_a_failure_that_nobody_knows_of(device: CudaDevice, fake: FakeDriver) -> None:
+    stream = device.open_stream()
+    launch(device, fake, "astray")
+    fake.failing["cuStreamSynchronize"] = status("CUDA_ERROR_ILLEGAL_ADDRESS")
+    with pytest.raises(DeviceError, match="most probably the launch of astray"):
+        device.close_stream(stream)
+
+
+def test_other_devices_are_not_blamed(device: CudaDevice, fake: FakeDriver) -> None:
+    infos = CudaBackend().devices()
+    assert isinstance(infos, tuple)
+    other = CudaBackend().open(infos[0])
+    launch(other, fake, "elsewhere")
+    launch(device, fake, "astray")
+    fake.failing["cuMemAllocAsync"] = status("CUDA_ERROR_ILLEGAL_ADDRESS")
+    with pytest.raises(DeviceError, match=r"most probably the launch of astray\."):
+        device.allocate(8)
+    fake.failing.clear()
+    other.free(other.allocate(8))
+    assert "cuMemFreeAsync" in fake.names()
 
 
 def test_code_that_the_driver_refuses_is_compiled_again(device: CudaDevice, fake: FakeDriver) -> None:

@@ -7,11 +7,21 @@ The driver is loaded when a function here is first called. Calls that work on a 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from typing import Any, Final
 
 from quernel.errors import DeviceError, LaunchError, QuernelError, ValidationError
 
-__all__ = ["Context", "DriverMissingError", "call", "driver", "driver_version", "failure", "is_lost", "status_name"]
+__all__ = [
+    "Context",
+    "DriverMissingError",
+    "LostContextError",
+    "call",
+    "driver",
+    "driver_version",
+    "failure",
+    "status_name",
+]
 
 _MENDS: Final = {
     "CUDA_ERROR_OUT_OF_MEMORY": "free arrays, or use smaller ones",
@@ -47,8 +57,16 @@ _LOST: Final = {
 _OF_LAUNCHES: Final = frozenset({"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "CUDA_ERROR_INVALID_VALUE"})
 
 
+_KEPT: Final = 16
+"""So many launches are remembered for the case that one of them fails."""
+
+
 class DriverMissingError(DeviceError):
     """There is no driver, or cuda-python cannot use it."""
+
+
+class LostContextError(DeviceError):
+    """The device's context is lost, with all of its memory and kernels: nothing works there any more."""
 
 
 _lock = threading.Lock()
@@ -124,21 +142,19 @@ def status_name(status: Any) -> str:
     return name
 
 
-def is_lost(status: Any) -> bool:
-    """Whether the context is lost after such a status, and with it all memory and kernels of the device."""
-    return status_name(status) in _LOST
+def failure(name: str, status: Any, doing: str = "", *, context: Context | None = None) -> QuernelError:
+    """The one place where a status becomes an error.
 
-
-def failure(name: str, status: Any, doing: str = "", *, launches: tuple[str, ...] = ()) -> QuernelError:
-    """The one place where a status becomes an error. `launches` were given since the device was last waited for."""
+    One that means a lost context names the launches that may have caused it: those in `context`, else in the one that
+    this thread has entered.
+    """
     reported = status_name(status)
     what = f"{doing or name} failed: {name} reports {reported}"
     if reported in _LOST:
-        suspect = f"; most probably the launch of {launches[-1]}" if launches else ""
-        others = [launch for launch in dict.fromkeys(launches[:-1]) if launch != launches[-1]]
-        before = f" (launched before it and not waited for: {', '.join(others)})" if others else ""
-        return DeviceError(
-            f"{what}: {_LOST[reported]}{suspect}{before}. The device's context is lost, with all of its arrays",
+        context = context or _entered.innermost()
+        suspects = "" if context is None else context.lose()
+        return LostContextError(
+            f"{what}: {_LOST[reported]}{suspects}. The device's context is lost, with all of its arrays",
             fix="start the process anew; QUERNEL_CHECKED=1 finds the line of an index outside its array",
         )
     mend = _MENDS.get(reported, "see quernel doctor")
@@ -155,19 +171,56 @@ class Context:
     Attributes:
         device: the driver's handle.
         handle: of the context.
+        recent: names of what was launched since the device was last waited for, as far as they are kept.
     """
 
     def __init__(self, number: int) -> None:
         self.device = call("cuDeviceGet", number)
         self.handle = call("cuDevicePrimaryCtxRetain", self.device, doing=f"opening cuda:{number}")
+        self.recent: deque[str] = deque(maxlen=_KEPT)
+        self._suspects: str | None = None
 
     def __enter__(self) -> Context:
-        call("cuCtxPushCurrent", self.handle)
+        _entered.contexts.append(self)
+        try:
+            call("cuCtxPushCurrent", self.handle)
+        except BaseException:
+            _entered.contexts.pop()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
+        _entered.contexts.pop()
         driver().cuCtxPopCurrent()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a call found the context lost. There is nothing to give back to the driver then."""
+        return self._suspects is not None
+
+    def lose(self) -> str:
+        """Takes note that the context is lost; which launches that may be due to, in words, from the first time on."""
+        if self._suspects is None:
+            *before, last = list(self.recent) or [""]
+            others = ", ".join(name for name in dict.fromkeys(before) if name != last)
+            self._suspects = f"; most probably the launch of {last}" if last else ""
+            if others:
+                self._suspects += f" (launched before it and not waited for: {others})"
+        return self._suspects
 
     def release(self) -> None:
         """Gives the context up; it ends once no other library of the process holds it."""
         driver().cuDevicePrimaryCtxRelease(self.device)
+
+
+class _Entered(threading.local):
+    """The contexts that a thread has entered and not yet left."""
+
+    def __init__(self) -> None:
+        self.contexts: list[Context] = []
+
+    def innermost(self) -> Context | None:
+        return self.contexts[-1] if self.contexts else None
+
+
+_entered: Final = _Entered()

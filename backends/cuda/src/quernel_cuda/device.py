@@ -7,6 +7,7 @@ ready for every open stream, and what they were given is done before memory is f
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +26,7 @@ from quernel.runtime.operations import (
     ShapedLaunch,
 )
 from quernel_cuda import _driver
-from quernel_cuda._driver import Context, call
+from quernel_cuda._driver import Context, LostContextError, call
 from quernel_cuda.compiler import CudaCompiler
 from quernel_cuda.launching import Launches
 from quernel_cuda.memory import Pool, fill
@@ -79,10 +80,13 @@ class CudaDevice(DeviceOperations[Loaded]):
         return memory
 
     def free(self, memory: Memory) -> None:
-        """Gives the memory back, once the work that was given to the device before is done."""
-        if self._is_closed:
+        """Gives the memory back, once the work that was given to the device before is done.
+
+        With a lost context it is gone: nobody who only lets go of an array is told, all who use the device are.
+        """
+        if self._is_closed or self._context.is_lost:
             return
-        with self._context:
+        with suppress(LostContextError), self._context:
             self._wait_for_others()
             self._pool.free(memory, self._default.handle)
 
@@ -209,8 +213,14 @@ class CudaDevice(DeviceOperations[Loaded]):
         return stream
 
     def close_stream(self, stream: CudaStream) -> None:
-        """Waits for the stream's work, and ends it."""
+        """Waits for the stream's work, and ends it.
+
+        Raises:
+            DeviceError: a launch before this failed, and nobody was told yet.
+        """
         self._streams.discard(stream)
+        if self._context.is_lost:
+            return
         with self._context:
             self._wait(stream.handle)
             call("cuStreamDestroy", stream.handle)
@@ -225,8 +235,8 @@ class CudaDevice(DeviceOperations[Loaded]):
             if stream is not None:
                 self._wait(stream.handle)
                 return
-            self._launches.wait("cuCtxSynchronize", doing=f"waiting for cuda:{self.info.index}")
-        self._launches.recent.clear()
+            call("cuCtxSynchronize", doing=f"waiting for cuda:{self.info.index}")
+        self._context.recent.clear()
 
     def record_event(self, stream: Any) -> CudaEvent:
         """A mark after the work given to the stream so far."""
@@ -241,7 +251,7 @@ class CudaDevice(DeviceOperations[Loaded]):
     def synchronize_event(self, event: CudaEvent) -> None:
         """Waits for the event."""
         with self._context:
-            self._launches.wait("cuEventSynchronize", event.handle, doing="waiting for an event")
+            call("cuEventSynchronize", event.handle, doing="waiting for an event")
 
     def elapsed_ns(self, start: CudaEvent, end: CudaEvent) -> int:
         """Nanoseconds between two events, by the device's clock."""
@@ -274,7 +284,7 @@ class CudaDevice(DeviceOperations[Loaded]):
         """Launches the graph."""
         with self._context:
             call("cuGraphLaunch", graph.executable, self._handle(stream), doing="launching a graph")
-        self._launches.recent.append("a graph")
+        self._context.recent.append("a graph")
 
     def _captured(self, capture: CudaStream) -> Any:
         capture.is_capturing = False
@@ -304,7 +314,7 @@ class CudaDevice(DeviceOperations[Loaded]):
         return self._default.handle if stream is None else stream.handle
 
     def _wait(self, handle: Any) -> None:
-        self._launches.wait("cuStreamSynchronize", handle, doing=f"waiting for cuda:{self.info.index}")
+        call("cuStreamSynchronize", handle, doing=f"waiting for cuda:{self.info.index}")
 
     def _mark(self, handle: Any, flags: int) -> CudaEvent:
         event = CudaEvent(self._context, flags)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections import deque
 from typing import Any, Final
 
 from quernel.compiler.artifacts import ArtifactHeader
@@ -20,9 +19,6 @@ __all__ = ["Launches", "grid_of"]
 
 _CELL: Final = 8
 _MAX_BLOCKS: Final = (1 << 31) - 1
-_KEPT: Final = 16
-"""So many launches are remembered for the case that one of them fails."""
-
 _ELSEWHERE: Final = frozenset(
     {"CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE", "CUDA_ERROR_INVALID_RESOURCE_HANDLE"}
 )
@@ -73,15 +69,11 @@ class Launches:
     Launches do not look which context is current: with the stream and the function of another one the driver refuses,
     and only then is this device's made current. The driver has read the cells when a launch returns, so cells serve one
     launch after the other, and as many are made as launches of several threads overlap.
-
-    Attributes:
-        recent: names of the kernels launched since the device was last waited for, as far as they are kept.
     """
 
     def __init__(self, context: Context, default_stream: Any) -> None:
         self._context = context
         self._default = default_stream
-        self.recent: deque[str] = deque(maxlen=_KEPT)
 
     def prepare(self, loaded: Loaded, header: ArtifactHeader) -> PreparedLaunch:
         """A function for repeated launches of one kernel in any shape; it keeps the last one."""
@@ -123,7 +115,7 @@ class Launches:
         """
         launch, success = _driver.driver().cuLaunchKernelEx, _driver.driver().CUresult.CUDA_SUCCESS
         function, config = loaded.function, self._config(header, geometry, stream)
-        give, note, name, settle = loaded.spare_cells.append, self.recent.append, loaded.name, self._settle
+        give, note, name, settle = loaded.spare_cells.append, self._context.recent.append, loaded.name, self._settle
 
         def shaped(mine: _Cells) -> None:
             status = launch(config, function, mine.pointers, 0)[0]
@@ -144,7 +136,7 @@ class Launches:
         """
         launch, success = _driver.driver().cuLaunchKernelEx, _driver.driver().CUresult.CUDA_SUCCESS
         function, config = loaded.function, self._config(header, geometry, stream)
-        note, name, settle = self.recent.append, loaded.name, self._settle
+        note, name, settle = self._context.recent.append, loaded.name, self._settle
         mine = _Cells(len(header.slots))
         mine.buffer[:] = arguments
         pointers = mine.pointers
@@ -177,18 +169,4 @@ class Launches:
                 status = _driver.driver().cuLaunchKernelEx(config, function, pointers, 0)[0]
         if int(status):
             grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
-            raise self.failure("cuLaunchKernelEx", status, f"launching {name} on {grid}")
-
-    def failure(self, name: str, status: Any, doing: str) -> Exception:
-        """The error of a status, with the launch that probably caused one that shows late."""
-        return _driver.failure(name, status, doing, launches=tuple(self.recent))
-
-    def wait(self, name: str, *arguments: Any, doing: str) -> None:
-        """Calls what waits for work of the device.
-
-        Raises:
-            DeviceError: something before it failed.
-        """
-        status, *_ = getattr(_driver.driver(), name)(*arguments)
-        if int(status):
-            raise self.failure(name, status, doing)
+            raise _driver.failure("cuLaunchKernelEx", status, f"launching {name} on {grid}", context=self._context)

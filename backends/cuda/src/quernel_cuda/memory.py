@@ -49,8 +49,7 @@ class Pool:
             self.trim()
             status, address = self._try(nbytes, stream)
         if int(status):
-            error = _driver.failure("cuMemAllocAsync", status, f"allocating {nbytes} bytes{_left()}")
-            raise error
+            raise _driver.failure("cuMemAllocAsync", status, f"allocating {nbytes} bytes{_left()}")
         return Memory(int(address), nbytes)
 
     def _try(self, nbytes: int, stream: Any) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from quernel.compiler.halves import LaunchFacts
 from quernel.compiler.persistent import PersistentTarget
 from quernel.errors import CompilationError, DeviceError
 from quernel_cuda import _driver
-from quernel_cuda._driver import Context, call
+from quernel_cuda._driver import Context, LostContextError, call
 from quernel_cuda.compiler import DYNAMIC_SHARED, CudaCompiler
 from quernel_cuda.types import PTX, CudaArtifact, CudaVariant, Loaded
 
@@ -71,6 +71,8 @@ class CudaTarget(PersistentTarget[CudaVariant, CudaArtifact, Loaded]):
             try:
                 function = call("cuModuleGetFunction", module, header.entry.encode(), doing=f"loading {name}")
                 self._allow_shared(function, header)
+            except LostContextError:  # The code is not to blame.
+                raise
             except DeviceError as error:
                 if shared is None:
                     _driver.driver().cuModuleUnload(module)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, final
 
-from quernel.errors import LaunchError
+from quernel.errors import DeviceError, LaunchError
 from quernel.runtime.interceptors import before_waiting, standing
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class Stream:
 
     def __del__(self) -> None:
         if not self._closed and not self.device.is_closed:
-            self.close()
+            with suppress(DeviceError):  # Whoever uses the device next is told.
+                self.close()
 
     def check_open(self) -> None:
         """Raises where this stream or its device is closed.
