@@ -25,7 +25,7 @@ from quernel.compiler import (
     Specialization,
 )
 from quernel.compiler.arguments import ArrayArgument
-from quernel.dtypes import ArrayType, ScalarType, VectorType, f16, f32, f64, i32, i64, u8
+from quernel.dtypes import ArrayType, ScalarType, StructField, StructType, VectorType, f16, f32, f64, i32, i64, u8
 from quernel.errors import CompilationError, ValidationError
 from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
 from quernel.identity import KernelId
@@ -40,13 +40,16 @@ from quernel.ir.nodes import (
     IndexKind,
     Module,
     Param,
+    Parameter,
     Place,
     Root,
     RootKind,
+    Store,
     VecGet,
     VecMake,
 )
 from quernel.locations import Location
+from quernel.runtime.layouts import INDEX32, strided_layout
 from quernel.runtime.operations import DeviceInfo, Unavailable
 from quernel_c._toolchain import find_toolchain
 from quernel_c.compiler import CCompiler, target_of
@@ -220,3 +223,31 @@ def test_no_name_of_a_user_is_that_of_a_header(tmp_path: Path) -> None:
     assert len(macros) > 200
     assert "lgamma" in declared
     assert taken == []
+
+
+def test_offsets_that_fit_32_bits_are_computed_in_them() -> None:
+    here = (index(axis=0), index(axis=1))
+    module = kernel((array("y", f32, 2),), (store("y", const(1.0, f32), *here),), block=(1, 8))
+    assert re.search(r"y\[\(int32_t\)\(.*\) \* \(int32_t\)y_stride0 \+ \(int32_t\)\(", lowered(module).text)
+    assert "(int32_t)" not in lowered(module, AlignedVariant(contiguous=True)).text
+
+
+def test_the_stride_of_a_single_row_may_be_of_any_length() -> None:
+    here = (index(axis=0), index(axis=1))
+    module = kernel((array("y", f32, 2),), (store("y", const(1.0, f32), *here),), block=(1, 8))
+    y = np.zeros(50, np.float32)
+    row = np.lib.stride_tricks.as_strided(y, (1, 50), ((1 << 42) + 4, 4))
+    assert strided_layout(row.shape, row.strides, 4)[0] & INDEX32
+    run(module, extent_geometry((1, 50), (1, 8)), row)
+    assert y.all()
+
+
+def test_bytes_of_structs_are_counted_in_64_bits() -> None:
+    pair = StructType("pair", (StructField("a", f64, 0), StructField("b", f64, 8)), 16, 8)
+    place = Place(root=Root(RootKind.PARAM, "y"), indices=(index(),), type=f64, view=("b",))
+    module = kernel((Parameter(name="y", type=ArrayType(pair, 1)),), (Store(place=place, value=const(1.0, f64)),))
+    assert re.search(r"\(int64_t\)\(\(int32_t\)\(.*\)\) \* 16 \+ 8\)", lowered(module).text)
+    y = np.zeros(20, [("a", "f8"), ("b", "f8")])
+    run(module, extent_geometry(20, (64,)), y)
+    assert y["b"].all()
+    assert not y["a"].any()

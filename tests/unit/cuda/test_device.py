@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import struct
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -281,7 +282,7 @@ def test_a_failure_after_everything_was_waited_for_blames_no_launch(device: Cuda
     assert "probably" not in caught.value.what
 
 
-LOSING = {
+LOSING: dict[str, tuple[str, Callable[[CudaDevice], object]]] = {
     "waiting": ("cuCtxSynchronize", lambda device: device.synchronize(None)),
     "allocating": ("cuMemAllocAsync", lambda device: device.allocate(8)),
     "filling": ("cuMemsetD8Async", lambda device: device.fill(Memory(4096, 8), 0, b"a", 8, None)),

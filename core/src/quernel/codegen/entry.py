@@ -67,7 +67,8 @@ class EntryParameters:
                     self._shapes.setdefault(slot.param, {})[slot.axis] = self._integer(wanted)
                 case "stride":
                     wanted = f"{self._names[slot.param]}_stride{slot.axis}"
-                    self._strides.setdefault(slot.param, {})[slot.axis] = self._integer(wanted)
+                    stride = self._types.as_offset(self._integer(wanted))
+                    self._strides.setdefault(slot.param, {})[slot.axis] = stride
                 case "extent" | "start" | "grid" as kind:
                     self._scope.indices[kind, slot.axis] = self._integer(f"{kind}{slot.axis}")
                 case "diagnostics":

@@ -9,9 +9,9 @@ from quernel.codegen.indices import Indices
 from quernel.codegen.literals import literal
 from quernel.codegen.operators import Operators
 from quernel.codegen.scope import ArrayCode, Scope
-from quernel.codegen.text import Binding, Code, Lines, infix, inside, primary
+from quernel.codegen.text import Binding, Code, Lines, infix, inside, primary, unary
 from quernel.codegen.types import Types, is_packed
-from quernel.dtypes import DType, StructType, ValueType, VectorType
+from quernel.dtypes import DType, StructType, ValueType, VectorType, i64
 from quernel.ir.nodes import (
     Binary,
     Bitcast,
@@ -164,13 +164,18 @@ class Expressions:
         return Code(f"{array.pointer}[{offset}]", Binding.PRIMARY, offset.depth + 1)
 
     def _offset(self, array: ArrayCode, indices: tuple[Code, ...]) -> Code:
-        """Where an element is, counted in elements. It is inside its array, so signed arithmetic does not overflow."""
+        """Where an element is, counted in elements.
+
+        It is inside its array, and so is each of the sum's terms and partial sums: signed arithmetic does not overflow.
+        """
+        terms = [(index, array.strides[axis]) for axis, index in enumerate(indices) if axis in array.strides]
+        if len(terms) == 1 and terms[0][1] is None:  # There is nothing to compute.
+            index = terms[0][0]
+            return index if self._types.offset is i64 else index.narrow or index
         total: Code | None = None
-        for axis, index in enumerate(indices):
-            if axis not in array.strides:
-                continue
-            stride = array.strides[axis]
-            term = index if stride is None else infix(Binding.PRODUCT, "*", index, stride)
+        for index, stride in terms:
+            term = self._types.as_offset(index)
+            term = term if stride is None else infix(Binding.PRODUCT, "*", term, stride)
             total = term if total is None else infix(Binding.SUM, "+", total, term)
         return primary("0") if total is None else Code(total.text, total.binding, total.depth)
 
@@ -179,6 +184,8 @@ class Expressions:
         offset = self._offset(array, indices)
         before = f" + {bytes_before}" if bytes_before else ""
         if isinstance(array.element, StructType):
+            if self._types.offset is not i64:  # Bytes may be more than elements.
+                offset = unary(f"({self._dialect.types[i64]})", offset)
             return f"{array.pointer} + {inside(offset, Binding.PRODUCT)} * {array.element.itemsize}{before}"
         # A component of a vector: its address is counted in scalars of the vector's element type.
         assert isinstance(array.element, VectorType)

@@ -14,7 +14,7 @@ from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.statements import Argument
 from quernel.codegen.text import Code, call, primary
 from quernel.codegen.types import Types
-from quernel.dtypes import ArrayType, i64, u64
+from quernel.dtypes import ArrayType, DType, i64, u64
 from quernel.geometry import LaunchForm
 from quernel.ir.analysis import function_uses
 from quernel.ir.nodes import Function, IndexKind, Module, Root, RootKind
@@ -111,11 +111,10 @@ class FunctionTable:
         function, uses = instance.function, self._uses[instance.function.name]
         listed: list[str] = []
         kinds = iter(instance.kinds)
-        integer = self._types.value(i64)
 
-        def integer_parameter(wanted: str) -> Code:
+        def integer_parameter(wanted: str, dtype: DType = i64) -> Code:
             name = scope.names.fresh(wanted)
-            listed.append(f"{integer} {name}")
+            listed.append(f"{self._types.value(dtype)} {name}")
             return primary(name)
 
         for param in function.params:
@@ -131,7 +130,7 @@ class FunctionTable:
                 listed.append(f"{self._types.pointer(param.type.element, kind, is_written=use.is_written)}{pointer}")
             shape = {axis: integer_parameter(f"{pointer}_shape{axis}") for axis in use.shape_axes}
             strides: dict[int, Code | None] = {
-                axis: integer_parameter(f"{pointer}_stride{axis}") for axis in use.stride_axes
+                axis: integer_parameter(f"{pointer}_stride{axis}", self._types.offset) for axis in use.stride_axes
             }
             array = ArrayCode(param.type.element, kind, pointer, strides, shape)
             scope.arrays[Root(RootKind.PARAM, param.name)] = array

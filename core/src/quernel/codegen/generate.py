@@ -21,6 +21,7 @@ from quernel.codegen.scope import Scope
 from quernel.codegen.statements import BodyWriter, CalleeTable
 from quernel.codegen.text import Binding, Code, Lines, infix
 from quernel.codegen.types import Types
+from quernel.dtypes import DType, i32, i64
 from quernel.geometry import LaunchForm
 from quernel.ir.analysis import parameter_uses
 from quernel.ir.nodes import Function, Kernel, Module, Return
@@ -57,20 +58,29 @@ def generate(
     *,
     pointers: Pointers = Pointers.ADDRESS,
     contiguous: bool = False,
+    index32: bool = False,
     several: SeveralPoints | None = None,
 ) -> GeneratedText:
     """The text of a validated module whose entry point receives `slots`, in their order.
 
     Calls that cannot stay calls are inlined before. `contiguous`: the last stride of every array is known to be 1, and
-    there is no slot for it. Under `over` the slots hold the extent of each axis, and threads beyond it do nothing.
-    `several`: what a thread does instead for several points, in a dialect whose blocks are one row.
+    there is no slot for it. `index32`: the offsets of all elements that are accessed fit 32 bits. Under `over` the
+    slots hold the extent of each axis, and threads beyond it do nothing. `several`: what a thread does instead for
+    several points, in a dialect whose blocks are one row.
     """
-    return _Generator(module, dialect, pointers, contiguous, several).text(slots)
+    offset = i32 if index32 else i64
+    return _Generator(module, dialect, pointers, contiguous, offset, several).text(slots)
 
 
 class _Generator:
     def __init__(
-        self, module: Module, dialect: Dialect, pointers: Pointers, contiguous: bool, several: SeveralPoints | None
+        self,
+        module: Module,
+        dialect: Dialect,
+        pointers: Pointers,
+        contiguous: bool,
+        offset: DType,
+        several: SeveralPoints | None,
     ) -> None:
         self._module = module
         self._dialect = dialect
@@ -79,7 +89,7 @@ class _Generator:
         self._several = several
         self._helpers = Helpers(dialect)
         self._names = Names(dialect.reserved)
-        self._types = Types(dialect, self._helpers, self._names, struct_types(module))
+        self._types = Types(dialect, self._helpers, self._names, struct_types(module), offset)
         self._operators = Operators(dialect, self._helpers, fast_math=module.kernel.options.fast_math)
         self._indices = Indices(dialect, self._helpers, module.kernel)
         self._functions = FunctionTable(module, dialect, self._types, self._names, self._function)

@@ -37,9 +37,10 @@ def _signed(dialect: Dialect, value: int, dtype: DType) -> Code:
     unsigned = primary(f"{value & unsigned_type.max}{dialect.suffixes[unsigned_type]}")
     if value == dtype.min:  # its magnitude is no literal of the type
         return Code(f"-{dtype.max}{suffix} - 1", Binding.SUM, 0, unsigned)
+    narrow = _signed(dialect, value, i32) if dtype is i64 and i32.min <= value <= i32.max else None
     if value < 0:
-        return Code(f"-{-value}{suffix}", Binding.UNARY, 0, unsigned)
-    return Code(f"{value}{suffix}", Binding.PRIMARY, 0, unsigned)
+        return Code(f"-{-value}{suffix}", Binding.UNARY, 0, unsigned, narrow)
+    return Code(f"{value}{suffix}", Binding.PRIMARY, 0, unsigned, narrow)
 
 
 def float_literal(dialect: Dialect, value: float, dtype: DType) -> Code:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
+import attrs
+
 from quernel.codegen.dialect import Dialect
 from quernel.codegen.helpers import Helpers, unsigned_of
 from quernel.codegen.literals import float_literal, integer_literal
 from quernel.codegen.text import Binding, Code, call, infix, inside, primary, unary
 from quernel.codegen.types import NARROW
-from quernel.dtypes import DType, ValueType, f32, f64, u16, u32, u64
+from quernel.dtypes import DType, ValueType, f32, f64, i32, i64, u16, u32, u64
 from quernel.ir.math_functions import PREDICATES
 from quernel.ir.nodes import BinaryOp, CompareOp, MathFunction, UnaryOp
 
@@ -200,7 +202,10 @@ class Operators:
             return call(f"{self._helpers.saturated(source, target)}({{0}})", x)
         if target is f32 and source in NARROW:
             return x
-        return self._cast_to(target, x)
+        cast = self._cast_to(target, x)
+        if target is i64 and source.is_integer and (source is i32 or source.bits < 32):
+            return attrs.evolve(cast, narrow=self.cast(source, i32, x))
+        return cast
 
     def _to_narrow(self, source: DType, target: DType, x: Code) -> Code:
         if source is f64:

@@ -43,12 +43,14 @@ class Code:
         depth: how deeply it is nested; compilers bound that.
         unsigned: for signed integers, an expression of the same bits in the unsigned type, where that reads better than
             a cast of `text`.
+        narrow: for values of 64 bits that were made of fewer, the same as an `int`.
     """
 
     text: str
     binding: Binding
     depth: int = 0
     unsigned: Code | None = None
+    narrow: Code | None = None
 
     def __str__(self) -> str:
         return self.text

@@ -12,7 +12,7 @@ from quernel.codegen.dialect import Dialect
 from quernel.codegen.helpers import Helpers
 from quernel.codegen.names import HELPER_PREFIX, Names
 from quernel.codegen.text import Binding, Code, call, infix, primary, unary
-from quernel.dtypes import DType, StructType, ValueType, VectorType, bf16, f16, u8, u16, u32, u64
+from quernel.dtypes import DType, StructType, ValueType, VectorType, bf16, f16, i64, u8, u16, u32, u64
 from quernel.ir.nodes import RootKind
 
 __all__ = ["NARROW", "Types", "is_packed"]
@@ -25,9 +25,16 @@ _UNSIGNED = {1: u8, 2: u16, 4: u32, 8: u64}
 
 
 class Types:
-    """The types of one text, and the conversions between values and memory."""
+    """The types of one text, and the conversions between values and memory.
 
-    def __init__(self, dialect: Dialect, helpers: Helpers, names: Names, structs: dict[StructType, str]) -> None:
+    Attributes:
+        offset: of places in arrays, counted in elements: i64, or i32 where all are known to fit.
+    """
+
+    def __init__(
+        self, dialect: Dialect, helpers: Helpers, names: Names, structs: dict[StructType, str], offset: DType = i64
+    ) -> None:
+        self.offset = offset
         self._dialect = dialect
         self._helpers = helpers
         self._structs = {struct: names.fresh(name) for struct, name in structs.items()}
@@ -61,6 +68,12 @@ class Types:
     def _vector(self, scalar: str, type_: VectorType) -> str:
         self._helpers.features["vectors"] = None
         return self._dialect.vector.format(scalar=scalar, length=type_.length)
+
+    def as_offset(self, integer: Code) -> Code:
+        """An i64 that is an offset or part of one."""
+        if self.offset is i64:
+            return integer
+        return integer.narrow or unary(f"({self._dialect.types[self.offset]})", integer)
 
     # --- values -------------------------------------------------------------------------------------------------------
 

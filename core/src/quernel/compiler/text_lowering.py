@@ -52,7 +52,13 @@ def lower_ir(
         module = narrow_indices(module)
     slots = _slots(module, contiguous=variant.contiguous)
     generated = generate(
-        module, dialect, slots, pointers=compiler.pointers, contiguous=variant.contiguous, several=several
+        module,
+        dialect,
+        slots,
+        pointers=compiler.pointers,
+        contiguous=variant.contiguous,
+        index32=variant.index32,
+        several=several,
     )
     header = ArtifactHeader(
         entry=Names(dialect.reserved).fresh(kernel.name.rpartition(".")[2]),
