@@ -274,6 +274,25 @@ def test_an_own_source_is_launched(gpu: Any) -> None:
     assert np.array_equal(gy.numpy(), 2 * x)
 
 
+def test_a_ready_made_source_runs_unchanged(gpu: Any) -> None:
+    text = """
+    extern "C" __global__ void saxpy(float a, const float *x, float *y, long long n)
+    {
+        long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+        if (i < n) y[i] = a * x[i] + y[i];
+    }
+    """
+    params = {"a": qn.f32, "x": qn.Array[qn.f32], "y": qn.Array[qn.f32], "n": qn.i64}
+    kernel = qn.source_kernel("cuda-c++", text, entry="saxpy", params=params, writes=["y"])
+    for shape in ((1000,), (10, 100)):
+        x, y = np.arange(1000, dtype=np.float32).reshape(shape), gpu.full(shape, 1.0, qn.f32)
+        for _ in range(3):
+            kernel[qn.cdiv(1000, 128), 128](2.0, gpu.array(x), y, 1000)
+        assert np.array_equal(y.numpy(), 6 * x + 1)
+    with pytest.raises(qn.errors.LaunchError, match="not C-contiguous"):
+        kernel[1, 128](2.0, gpu.zeros((10, 10), qn.f32)[:, ::2], y, 50)
+
+
 def test_statistics_say_registers_and_spills(gpu: Any) -> None:
     made = saxpy.options(device="cuda").specialize()
     assert made.registers > 0

@@ -256,6 +256,81 @@ def test_ready_made_source_launches_as_a_kernel() -> None:
         fill.over(5, device="cpu")("3", np.zeros(5, np.float32))
 
 
+DOUBLED = """
+define void @doubled(i64 %i, i64 %n, ptr %x, ptr %y) {
+  %inside = icmp slt i64 %i, %n
+  br i1 %inside, label %work, label %end
+work:
+  %xp = getelementptr float, ptr %x, i64 %i
+  %yp = getelementptr float, ptr %y, i64 %i
+  %v = load float, ptr %xp
+  %r = fadd float %v, %v
+  store float %r, ptr %yp
+  br label %end
+end:
+  ret void
+}
+"""
+
+
+def doubled() -> qn.Kernel:
+    params = {"n": qn.i64, "x": qn.Array[qn.f32], "y": qn.Array[qn.f32]}
+    return qn.source_kernel("llvm-ir", DOUBLED, entry="doubled", params=params, writes=["y"])
+
+
+def test_an_array_without_a_rank_is_passed_to_a_source_as_a_pointer_alone() -> None:
+    kernel = doubled()
+    for shape in ((24,), (4, 6), (2, 3, 4)):
+        x, y = np.arange(24, dtype=np.float32).reshape(shape), np.zeros(shape, np.float32)
+        for _ in range(4):  # Also where launchers are written for their arguments.
+            kernel[3, 8](24, x, y)
+            assert np.array_equal(y, 2 * x)
+            y[:] = 0
+    header = kernel.specialize().header
+    assert [(slot.kind.value, slot.param) for slot in header.slots] == [("scalar", 0), ("pointer", 1), ("pointer", 2)]
+    digests = {kernel.specialize(x=given).definition.id.digest for given in (qn.Array1[qn.f32], qn.Array3[qn.f32])}
+    assert digests == {kernel.specialize().definition.id.digest}
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_an_array_that_is_passed_as_a_pointer_alone_must_be_contiguous(on_device: bool) -> None:
+    kernel, cpu = doubled(), qn.device("cpu")
+    x, y = np.arange(32, dtype=np.float32).reshape(4, 8), np.zeros((4, 8), np.float32)
+    given = (cpu.array(x), cpu.array(y)) if on_device else (x, y)
+    launcher = kernel[4, 8].bind
+    for _ in range(4):
+        kernel[4, 8](32, *given)
+        with pytest.raises(LaunchError, match=r"takes parameter 'x' as a pointer alone, .* not C-contiguous") as caught:
+            kernel[4, 8](16, given[0][:, ::2], given[1])
+        assert "array.copy()" in (caught.value.fix or "")
+        with pytest.raises(LaunchError, match="parameter 'y' as a pointer alone"):
+            launcher(32, given[0], given[1][:, :4])
+    kernel[1, 8](8, given[0][1], given[1][1:2])  # rows are contiguous
+    found = given[1].numpy() if on_device else given[1]
+    assert np.array_equal(found, 2 * x)
+    kernel[4, 8](0, given[0][:0, ::2], given[1])
+
+
+def test_the_contiguity_of_arrays_with_a_rank_is_nobodys_business() -> None:
+    text = """
+define void @first(i64 %i, ptr %x, ptr %y, i64 %n, i64 %s) {
+  %o = mul i64 %i, %s
+  %xp = getelementptr float, ptr %x, i64 %i
+  %yp = getelementptr float, ptr %y, i64 %o
+  %v = load float, ptr %xp
+  store float %v, ptr %yp
+  ret void
+}
+"""
+    params = {"x": qn.Array[qn.f32], "y": qn.Array1[qn.f32]}
+    kernel = qn.source_kernel("llvm-ir", text, entry="first", params=params, writes=["y"])
+    x, y = np.arange(8, dtype=np.float32), np.zeros(16, np.float32)
+    for _ in range(3):
+        kernel.over(8, device="cpu")(x, y[::2])
+        assert np.array_equal(y[::2], x)
+        y[:] = 0
+
+
 def test_source_kernel_needs_exact_types_and_real_names() -> None:
     with pytest.raises(KernelTypeError, match="parameter 'x' of source kernel f has no exact type"):
         qn.source_kernel("llvm-ir", FILL, entry="f", params={"x": qn.Array})

@@ -275,6 +275,25 @@ def test_an_instance_of_a_template_is_a_kernel() -> None:
     assert [parameter.is_written for parameter in artifact.header.params] == [False, False, True]
 
 
+def test_a_ready_made_source_takes_arrays_without_rank_as_pointers_alone() -> None:
+    text = """
+    extern "C" __global__ void saxpy(float a, const float *x, float *y, long long n)
+    {
+        long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+        if (i < n) y[i] = a * x[i] + y[i];
+    }
+    """
+    params = {"a": ScalarType(f32), "x": ArrayType(f32), "y": ArrayType(f32), "n": ScalarType(i64)}
+    header = compiled(compiler(), harness.foreign(text, "saxpy", params, ("y",))).header
+    assert [(slot.kind.value, slot.param) for slot in header.slots] == [
+        ("scalar", 0),
+        ("pointer", 1),
+        ("pointer", 2),
+        ("scalar", 3),
+    ]
+    assert header.statistics
+
+
 def test_a_source_without_the_entry_says_so() -> None:
     with pytest.raises(CompilationError, match="missing"):
         compiled(compiler(), harness.foreign(SOURCE, "missing", {}, ()))

@@ -6,7 +6,7 @@ that the text defines, returns `void`, and is called once for each thread with
 * the thread's `global_id` along each axis of the launch, each an `i64`,
 * then each parameter in order: a scalar as its LLVM type (`i1` for bool, `iN` for integers, `float` for f32, f16 and
   bf16, `double` for f64); an array as a `ptr` to element (0, …, 0), then the length of each axis, then the stride of
-  each axis in elements, all `i64`.
+  each axis in elements, all `i64`; an array of any rank as the `ptr` alone.
 
 For parameters `a` (f32) and `x` (an f32 array of rank 1), launched in one dimension, that is
 `void (i64, float, ptr, i64, i64)`. LLVM inlines the call and vectorises the loop over the threads where the code

@@ -46,13 +46,7 @@ def header_parameters(params: tuple[Parameter, ...], uses: ParameterUses) -> tup
         if isinstance(param.type, ArrayType):
             use = uses.array(param.name)
             found.append(
-                HeaderParameter(
-                    param.name,
-                    str(param.type.element),
-                    ndim=param.type.ndim or 0,
-                    is_read=use.is_read,
-                    is_written=use.is_written,
-                )
+                HeaderParameter.of_array(param.name, param.type, is_read=use.is_read, is_written=use.is_written)
             )
         else:
             found.append(HeaderParameter(param.name, str(param.type.dtype), weak=param.type.weak, bounds=param.bounds))

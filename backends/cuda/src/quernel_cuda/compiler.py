@@ -4,8 +4,8 @@
 `__global__` function that the text defines, or an instance of a template, as `saxpy<float>`. It takes each parameter
 in order: a scalar as its C++ type (bool as `unsigned char`, f16 and bf16 as their bits in an `unsigned short`); an
 array as a pointer to element (0, …, 0), then the length of each axis and the stride of each axis in elements, all
-`long long`. The launch runs whole blocks, the last axis along x: compare the thread's index with the length.
-`<cuda_fp16.h>` and the toolkit's other headers are found where NVRTC brings them.
+`long long`; an array of any rank as the pointer alone. The launch runs whole blocks, the last axis along x: compare
+the thread's index with the length. `<cuda_fp16.h>` and the toolkit's other headers are found where NVRTC brings them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from quernel.errors import DeviceError, QuernelError
+from quernel.errors import DeviceError, LaunchError, QuernelError
 from quernel_opencl import _toolchain
 from quernel_opencl._toolchain import DeviceKey
 from quernel_opencl.types import Loaded
@@ -173,6 +173,22 @@ def allocate(key: DeviceKey, nbytes: int, *, is_host_memory: bool) -> Any:
     flags = cl.mem_flags.READ_WRITE | (cl.mem_flags.ALLOC_HOST_PTR if is_host_memory else 0)
     with translated(f"allocating {nbytes} bytes"):
         return cl.Buffer(_toolchain.context_of(key), flags, nbytes)
+
+
+def rest_of(buffer: Any, offset: int) -> Any:
+    """A buffer from an offset on, as one of its own.
+
+    Raises:
+        LaunchError: the device's buffers do not start at such offsets.
+    """
+    try:
+        return buffer.get_sub_region(offset, buffer.size - offset)
+    except error_type() as error:
+        raise LaunchError(
+            f"an array that is passed as its pointer alone starts {offset} bytes into a buffer, where "
+            f"the device's buffers cannot start: {error}",
+            fix="pass a copy, array.copy()",
+        ) from error
 
 
 def write(queue: Any, buffer: Any, offset: int, source: np.ndarray[Any, Any]) -> None:

@@ -7,8 +7,8 @@ called. Everything before needs neither driver nor device.
 function that the text defines. It takes each parameter in order: a scalar as its OpenCL C type (bool as `uchar`, f16
 and bf16 as their bits in a `ushort`); an array as a `__global` pointer and, where the device takes buffers (the
 macro `QUERNEL_BUFFERS` is defined then), the offset of its element (0, …, 0) in bytes, a `long`; then the length of
-each axis and the stride of each axis in elements, all `long`. The launch runs whole blocks: compare `get_global_id`
-with the length.
+each axis and the stride of each axis in elements, all `long`. An array of any rank is the pointer alone, which is to
+its element (0, …, 0). The launch runs whole blocks: compare `get_global_id` with the length.
 """
 
 from __future__ import annotations

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from quernel.codegen.pointers import Pointers
-from quernel.compiler.artifacts import ArtifactHeader, SlotKind
+from quernel.compiler.artifacts import ANY_RANK, ArtifactHeader, SlotKind
 from quernel.geometry import Geometry
 from quernel.runtime.open_streams import OpenStreams
 from quernel.runtime.operations import DeviceInfo, DeviceOperations, Memory, PreparedLaunch
@@ -118,7 +119,7 @@ class OpenclDevice(DeviceOperations[Loaded]):
         """A function for repeated launches, with one kernel object per thread, which sets only what has changed."""
         kept = threading.local()
         memory, default, flushes, enqueue = self._memory, self._default, self._flushes, _driver.enqueue()
-        plan, failures = _plan(header, 1 if memory.is_shared else 2), _driver.error_type()
+        plan, failures = _plan(header, memory), _driver.error_type()
 
         def prepared(geometry: Geometry, arguments: bytes, stream: Any) -> None:
             try:
@@ -234,18 +235,23 @@ class _Stream:
         return _driver.marker(self.queue)
 
 
-_Plan = tuple[tuple[int, int, int, bool], ...]
-"""For each slot: its argument's number, the first byte and the end of its value in the cells, and whether it points."""
+_Plan = tuple[tuple[int, int, int, Callable[[Any, int, int], None] | None], ...]
+"""For each slot: its argument's number, the first byte and the end of its value in the cells; what sets a pointer."""
 
 
-def _plan(header: ArtifactHeader, arguments_per_pointer: int) -> _Plan:
-    planned = []
+def _plan(header: ArtifactHeader, memory: MemoryKind) -> _Plan:
+    planned: list[tuple[int, int, int, Callable[[Any, int, int], None] | None]] = []
     number = 0
     for index, slot in enumerate(header.slots):
-        is_pointer = slot.kind in (SlotKind.POINTER, SlotKind.DIAGNOSTICS)
         first = index * _CELL
-        planned.append((number, first, first + (_CELL if is_pointer else slot.dtype.itemsize), is_pointer))
-        number += arguments_per_pointer if is_pointer else 1
+        if slot.kind not in (SlotKind.POINTER, SlotKind.DIAGNOSTICS):
+            planned.append((number, first, first + slot.dtype.itemsize, None))
+            number += 1
+            continue
+        is_alone = slot.param >= 0 and header.params[slot.param].ndim == ANY_RANK
+        set_pointer = memory.set_pointer_alone if is_alone else memory.set_pointer
+        planned.append((number, first, first + _CELL, set_pointer))
+        number += 1 if is_alone or memory.is_shared else 2
     return tuple(planned)
 
 
@@ -270,14 +276,14 @@ class _KernelState:
         before = self.arguments if num_freed == self.num_freed else b""
         kernel = self.kernel
         self.arguments = b""  # Should one be refused, all are set again next time.
-        for number, first, end, is_pointer in self.plan:
+        for number, first, end, set_pointer in self.plan:
             value = arguments[first:end]
             if value == before[first:end]:
                 continue
-            if is_pointer:
-                self.memory.set_pointer(kernel, number, int.from_bytes(value, "little"))
-            else:
+            if set_pointer is None:
                 _driver.set_value(kernel, number, value)
+            else:
+                set_pointer(kernel, number, int.from_bytes(value, "little"))
         self.arguments = arguments
         self.num_freed = num_freed
 

@@ -40,6 +40,7 @@ class MemoryKind(Protocol):
     def allocate(self, nbytes: int) -> Memory: ...  # noqa: D102
     def free(self, memory: Memory) -> None: ...  # noqa: D102
     def set_pointer(self, kernel: Any, number: int, address: int) -> None: ...  # noqa: D102
+    def set_pointer_alone(self, kernel: Any, number: int, address: int) -> None: ...  # noqa: D102
     def write(self, queue: Any, target: Memory, offset: int, source: np.ndarray[Any, Any]) -> None: ...  # noqa: D102
     def read(self, queue: Any, target: np.ndarray[Any, Any], source: Memory, offset: int) -> None: ...  # noqa: D102
     def copy(  # noqa: D102
@@ -83,6 +84,8 @@ class AddressMemory:
             self._arguments[address] = argument
         kernel.set_arg(number, argument)
 
+    set_pointer_alone = set_pointer
+
     def write(self, queue: Any, target: Memory, offset: int, source: np.ndarray[Any, Any]) -> None:
         """Copies bytes of the host."""
         _driver.finish(queue)
@@ -123,6 +126,8 @@ class BufferMemory:
         self._lock = threading.RLock()  # The collector may free arrays in the midst of any method.
         self._numbers = itertools.cycle(range(1, _NUMBERS))
         self._buffers: dict[int, Any] = {}
+        self._rests: dict[int, dict[int, Any]] = {}
+        """Ends of buffers, by a buffer's number and the offset: kernel objects keep none of their arguments alive."""
         self.num_freed = 0
 
     def allocate(self, nbytes: int) -> Memory:
@@ -140,12 +145,29 @@ class BufferMemory:
         with self._lock:
             self.num_freed += 1
             self._buffers.pop(memory.address >> _OFFSET_BITS, None)
+            self._rests.pop(memory.address >> _OFFSET_BITS, None)
         memory.handle = None
 
     def set_pointer(self, kernel: Any, number: int, address: int) -> None:
         """Makes a buffer, and behind it the offset in it, arguments of a kernel object. On the launch path."""
         kernel.set_arg(number, self._buffers[address >> _OFFSET_BITS])
         _driver.set_value(kernel, number + 1, (address & _OFFSETS).to_bytes(8, "little"))
+
+    def set_pointer_alone(self, kernel: Any, number: int, address: int) -> None:
+        """Makes a buffer, or its rest from an offset on, an argument of a kernel object.
+
+        Raises:
+            LaunchError: the device has no buffers that start there.
+        """
+        place, offset = address >> _OFFSET_BITS, address & _OFFSETS
+        buffer = self._buffers[place]
+        if offset:
+            with self._lock:
+                rests = self._rests.setdefault(place, {})
+                if offset not in rests:
+                    rests[offset] = _driver.rest_of(buffer, offset)
+                buffer = rests[offset]
+        kernel.set_arg(number, buffer)
 
     def write(self, queue: Any, target: Memory, offset: int, source: np.ndarray[Any, Any]) -> None:
         """Copies bytes of the host."""

@@ -94,7 +94,9 @@ def source_kernel(
         language: what it is written in, for example `llvm-ir`; a backend says which it takes.
         text: the source.
         entry: the name of the function to call.
-        params: name and annotation of each parameter, in order; arrays with element type and rank.
+        params: name and annotation of each parameter, in order. An array with element type and rank, such as
+            `qn.Array1[qn.f32]`, is passed as a pointer, its lengths and its strides; one without rank,
+            `qn.Array[qn.f32]`, as a pointer alone, and must be C-contiguous.
         writes: the names of the array parameters that it writes.
 
     Raises:
@@ -126,4 +128,7 @@ def source_kernel(
         if name not in arrays:
             raise KernelTypeError(f"source kernel {entry} has no array parameter {name!r}", fix=f"its arrays: {arrays}")
     source = ForeignSource(language, text, entry, tuple(writes))
-    return Kernel(Launchable(ForeignOrigin(source), parameters, KernelOptions()))
+    pointers = [
+        spec.name for spec in parameters.specs if isinstance(spec.declared, ArrayType) and spec.declared.ndim is None
+    ]
+    return Kernel(Launchable(ForeignOrigin(source, pointers), parameters, KernelOptions()))

@@ -108,14 +108,10 @@ def header_parameters(module: Module) -> tuple[HeaderParameter, ...]:
     parameters = []
     for parameter in module.kernel.params:
         match parameter.type:
-            case ArrayType(element=element, ndim=ndim):
+            case ArrayType() as array:
                 use = uses.array(parameter.name)
-                described = HeaderParameter(
-                    parameter.name,
-                    str(element),
-                    ndim if ndim is not None else 0,
-                    is_read=use.is_read,
-                    is_written=use.is_written,
+                described = HeaderParameter.of_array(
+                    parameter.name, array, is_read=use.is_read, is_written=use.is_written
                 )
             case ScalarType(dtype=dtype, weak=weak):
                 described = HeaderParameter(parameter.name, str(dtype), weak=weak, bounds=parameter.bounds)

@@ -7,10 +7,11 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from quernel.dtypes import BY_NAME, DType, i64
+from quernel.dtypes import BY_NAME, ArrayType, DType, i64
 from quernel.identity import KernelId
 
 __all__ = [
+    "ANY_RANK",
     "HEADER_FORMAT",
     "Artifact",
     "ArtifactHeader",
@@ -22,6 +23,9 @@ __all__ = [
 
 HEADER_FORMAT = 1
 """Version of the header's byte form; headers of another version are misses."""
+
+ANY_RANK = -2
+"""The rank of an array that a ready-made source takes as its pointer alone: it is C-contiguous, its rank any."""
 
 VariantT_co = TypeVar("VariantT_co", covariant=True)
 
@@ -79,7 +83,7 @@ class HeaderParameter:
     Attributes:
         name: the user's name.
         dtype: the scalar type's name, or the element type's name of an array.
-        ndim: rank of an array; -1 for a scalar.
+        ndim: rank of an array; `ANY_RANK` for one that is passed as its pointer alone; -1 for a scalar.
         weak: a Python number that adapted to what it met.
         bounds: least and greatest value that a weak integer may have, or `None`.
         is_read: an array whose elements the kernel reads.
@@ -97,7 +101,13 @@ class HeaderParameter:
     @property
     def is_array(self) -> bool:
         """Whether it is an array."""
-        return self.ndim >= 0
+        return self.ndim != -1
+
+    @staticmethod
+    def of_array(name: str, array: ArrayType, *, is_read: bool, is_written: bool) -> HeaderParameter:
+        """An array of that type."""
+        ndim = ANY_RANK if array.ndim is None else array.ndim
+        return HeaderParameter(name, str(array.element), ndim, is_read=is_read, is_written=is_written)
 
 
 @attrs.frozen

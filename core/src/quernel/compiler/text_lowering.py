@@ -91,7 +91,7 @@ def lower_foreign(compiler: CFamilyCompiler[Any, Any], kernel: KernelDefinition,
     """A ready-made source, whose entry point takes each parameter in order.
 
     A scalar is passed as itself; an array as its pointer, then the length of each axis and the stride of each axis in
-    elements.
+    elements; an array of any rank as its pointer alone.
 
     Raises:
         ValidationError: the source is in another language, or cannot be launched on the target.
@@ -117,8 +117,7 @@ def lower_foreign(compiler: CFamilyCompiler[Any, Any], kernel: KernelDefinition,
             slots += [Slot(SlotKind.SHAPE, number, axis) for axis in axes]
             slots += [Slot(SlotKind.STRIDE, number, axis) for axis in axes]
             is_written = name in foreign.writes
-            described = HeaderParameter(name, str(declared.element), len(axes), is_read=True, is_written=is_written)
-            params.append(described)
+            params.append(HeaderParameter.of_array(name, declared, is_read=True, is_written=is_written))
         elif isinstance(declared.dtype, DType):
             slots.append(Slot(SlotKind.SCALAR, number, 0, declared.dtype))
             params.append(HeaderParameter(name, declared.dtype.name, weak=declared.weak))

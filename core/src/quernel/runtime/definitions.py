@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, final
+
+import attrs
 
 from quernel.dtypes import ArrayType, ParameterType
 from quernel.errors import CompilationError, QuernelError
@@ -102,8 +104,10 @@ class FunctionOrigin:
 class ForeignOrigin:
     """A kernel given as a ready-made source."""
 
-    def __init__(self, source: ForeignSource) -> None:
+    def __init__(self, source: ForeignSource, pointers: Collection[str] = ()) -> None:
+        """`pointers` names the arrays that are passed as their pointer alone, whatever their rank."""
         self.source = source
+        self._pointers = frozenset(pointers)
         self.name = source.entry
         self._captured: CapturedCode | None = None
 
@@ -124,7 +128,11 @@ class ForeignOrigin:
         """The source with the types of its parameters."""
         from quernel.compiler.definition import KernelDefinition
 
+        made = attrs.evolve(made, parameters=tuple(self._passed(name, given) for name, given in made.parameters))
         return KernelDefinition(_id(self.name, captured, values, made), made, foreign=self.source)
+
+    def _passed(self, name: str, given: ParameterType) -> tuple[str, ParameterType]:
+        return name, ArrayType(given.element) if name in self._pointers and isinstance(given, ArrayType) else given
 
 
 def _id(name: str, captured: CapturedCode, values: CapturedValues, made: Specialization) -> KernelId:

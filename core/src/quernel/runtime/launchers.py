@@ -18,6 +18,7 @@ from quernel.runtime.directory import directory
 from quernel.runtime.interceptors import has_modes, is_taken, standing
 from quernel.runtime.launch_sites import as_raised_by_the_call
 from quernel.runtime.launchables import Launchable
+from quernel.runtime.layouts import CONTIGUOUS
 from quernel.runtime.parameters import MISSING
 from quernel.runtime.ready import Ready, RequestedLaunch
 from quernel.store import generation
@@ -209,6 +210,8 @@ class Launcher:
             if read_only & ready.written:
                 ready.refuse_writes(read_only, "read-only")
             ready.refuse_writes(repeating, "repeating")
+        if ready.whole and not facts & CONTIGUOUS:
+            ready.refuse_parts(values)
         return ready, values, on_host
 
     def _quicken(self, ready: Ready, args: tuple[Any, ...]) -> None:

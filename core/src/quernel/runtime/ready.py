@@ -9,7 +9,7 @@ import numpy as np
 
 from quernel.capabilities import Limits
 from quernel.compiler.arguments import ArgumentPacker
-from quernel.compiler.artifacts import ArtifactHeader, ArtifactId, SlotKind
+from quernel.compiler.artifacts import ANY_RANK, ArtifactHeader, ArtifactId, SlotKind
 from quernel.compiler.definition import KernelDefinition, Specialization
 from quernel.compiler.halves import LaunchFacts
 from quernel.dtypes import BY_NAME, ParameterType, ScalarType
@@ -22,7 +22,7 @@ from quernel.runtime.breakpoints import warn_of_breakpoints
 from quernel.runtime.definitions import FunctionOrigin, OutdatedKernelError
 from quernel.runtime.devices import Device
 from quernel.runtime.launchables import Launchable
-from quernel.runtime.layouts import ALIGNED16, CONTIGUOUS, INDEX32
+from quernel.runtime.layouts import ALIGNED16, CONTIGUOUS, INDEX32, strided_layout
 from quernel.runtime.operations import DeviceOperations
 from quernel.runtime.parameters import Spec
 from quernel.runtime.scalars import LARGEST_FLOAT
@@ -177,6 +177,7 @@ class Ready:
         written: a bit per array parameter (by its place among all that are no constants) that the kernel writes.
         bounded: index, least and greatest value of the weak integers whose values are bounded.
         narrow: index and greatest value of the floats that are narrower than Python's.
+        whole: places of the arrays that must be C-contiguous, as only their pointers are passed.
         waits: whether a launch on NumPy arrays must wait, as the device may run on.
     """
 
@@ -200,6 +201,7 @@ class Ready:
         "reports",
         "run",
         "waits",
+        "whole",
         "written",
     )
 
@@ -224,6 +226,7 @@ class Ready:
         self.pack = ArgumentPacker(header)
         self.run = device.operations.prepare(loaded, header)
         self.written = sum(1 << index for index, parameter in enumerate(header.params) if parameter.is_written)
+        self.whole = tuple(index for index, parameter in enumerate(header.params) if parameter.ndim == ANY_RANK)
         self.bounded = tuple(
             (index, *parameter.bounds) for index, parameter in enumerate(header.params) if parameter.bounds is not None
         )
@@ -299,6 +302,23 @@ class Ready:
             f"kernel {self.name} writes parameter {name!r}, an array with a stride of 0, whose elements share memory",
             fix="pass a copy, array.copy()",
         )
+
+    def refuse_parts(self, values: Sequence[Any]) -> None:
+        """Raises for the first array that is passed as its pointer alone and is not C-contiguous, if there is one.
+
+        Raises:
+            LaunchError: there is.
+        """
+        for index in self.whole:
+            shape, steps = values[index].shape, values[index].strides
+            if not strided_layout(shape, steps, 1)[0] & CONTIGUOUS:
+                name = self.header.params[index].name
+                raise LaunchError(
+                    f"kernel {self.name} takes parameter {name!r} as a pointer alone, and the array of shape {shape} "
+                    f"with strides of {steps} elements is not C-contiguous",
+                    fix="pass a copy, array.copy(); or annotate it with its rank, such as qn.Array1[qn.f32], and have "
+                    "the source take lengths and strides",
+                )
 
     def updated(self, arguments: bytes, scalars: Mapping[str, Any]) -> bytes:
         """The arguments' bytes with other values of scalar parameters.
