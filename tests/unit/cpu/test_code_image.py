@@ -6,6 +6,7 @@ import ctypes
 import gc
 import math
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from tests.unit.cpu.harness import CONTIGUOUS, Built
 from tests.unit.cpu.test_code import saxpy
 
+import quernel as qn
 from quernel.errors import DeviceError
 from quernel_cpu import _toolchain, host_store
 from quernel_cpu.code_image import encoded_image, is_image, map_image
@@ -136,6 +138,53 @@ def test_a_damaged_image_is_refused() -> None:
             map_image(damaged)
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"[" * 100_000,
+        b"{",
+        b"null",
+        b'{"exports":{"first":' + b"9" * 5000 + b'},"imports":[],"table":0}',
+        b'{"exports":{"first":0.5},"imports":[],"table":0}',
+        b'{"exports":{"first":true},"imports":[],"table":0}',
+        b'{"exports":{"first":NaN},"imports":[],"table":0}',
+        b'{"exports":["first"],"imports":[],"table":0}',
+        b'{"exports":{},"imports":[],"table":0.5}',
+        b'{"exports":{},"imports":[],"table":null}',
+        b'{"exports":{},"imports":"cbrt","table":0}',
+        b'{"exports":{},"imports":{"cbrt":0},"table":0}',
+        b'{"exports":{},"imports":[1],"table":0}',
+        b'{"exports":{},"imports":["\\ud800"],"table":0}',
+        b'{"exports":{},"imports":["cbrt"],"table":-8}',
+        b'{"exports":{},"imports":["cbrt"],"table":57}',
+    ],
+    ids=lambda head: head[:40].decode(),
+)
+def test_whatever_a_head_says_only_offsets_within_the_code_are_taken(head: bytes) -> None:
+    start = encoded_image(b"", {}, (), 0)
+    magic = start[: start.index(b"{") - 4]
+    with pytest.raises(DeviceError, match="the code image is damaged"):
+        map_image(magic + struct.pack("<I", len(head)) + head + b"\xc3" * 64)
+
+
+def test_an_image_without_code_is_damaged() -> None:
+    with pytest.raises(DeviceError, match="the code image is damaged: it has no code"):
+        map_image(encoded_image(b"", {}, (), 0))
+
+
+def test_a_damaged_object_is_an_image_or_none() -> None:
+    whole, rng = compiled(CALLS), np.random.default_rng(7)
+    refused = 0
+    for _ in range(3000):
+        damaged = bytearray(whole[: rng.integers(64, len(whole)) if rng.random() < 0.2 else len(whole)])
+        for place in rng.integers(0, len(damaged), rng.integers(1, 5)):
+            damaged[place] ^= 1 << rng.integers(8)
+        image = linked_image(bytes(damaged), "first")
+        assert image is None or is_image(image)
+        refused += image is None
+    assert refused > 500
+
+
 def test_an_image_that_calls_what_is_not_here_is_refused() -> None:
     calls = encoded_image(b"\xc3" * 16, {"first": 0}, ("quernel_no_such_function",), 8)
     with pytest.raises(DeviceError, match="quernel_no_such_function, which no library"):
@@ -238,3 +287,68 @@ def test_a_description_that_is_none_is_not_taken(
         monkeypatch.setattr(host_module, "_host", None)
         host_module.recall_host(where)
         assert host_module.host() == here
+
+
+def test_a_machine_that_the_system_describes_anew_is_kept_anew_though_all_kernels_are_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from quernel.store import environment
+    from quernel_cpu import host as host_module
+
+    @qn.kernel
+    def ones(x: qn.Array1[qn.f32]):  # type: ignore[no-untyped-def, valid-type]
+        x[qn.global_id()] = 1.0
+
+    def launch_as_first(machine: str) -> bool:
+        """Launches as a process would that has just begun; whether it has found what LLVM says."""
+        monkeypatch.setattr(host_store, "_machine", lambda: machine)
+        monkeypatch.setattr(host_module, "_host", None)
+        with environment(tmp_path / "store") as where:
+            host_module.recall_host(where)
+            is_known = host_module._host is not None
+            ones.over(4)(np.zeros(4, np.float32))
+        return is_known
+
+    assert not launch_as_first("1" * 64)
+    assert launch_as_first("1" * 64)
+    assert not launch_as_first("2" * 64)
+    assert launch_as_first("2" * 64)
+
+
+AT_EXIT = """
+import atexit
+import numpy as np
+import quernel as qn
+
+@qn.kernel
+def more(x: qn.Array1[qn.f32]):
+    x[qn.global_id()] += 1.0
+
+def last():
+    x = np.zeros(1 << 20, np.float32)
+    for _ in range(8):
+        more.over(len(x), device="cpu")(x)
+    assert (x == 8).all()
+    print("done")
+
+atexit.register(last)
+"""
+
+
+def test_launches_at_the_interpreters_end_do_not_keep_it_from_ending(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(AT_EXIT)
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={
+            "PATH": "",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "QUERNEL_NUM_THREADS": "2",
+            "QUERNEL_ENVIRONMENT": str(tmp_path / "store"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "done\n"

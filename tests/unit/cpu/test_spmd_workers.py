@@ -14,7 +14,7 @@ from tests.unit.cpu.harness import CONTIGUOUS, Built
 from tests.unit.cpu.test_spmd import A1, A2, module_of
 
 from quernel.geometry import LaunchForm
-from quernel_cpu import native_pool, workers
+from quernel_cpu import native_pool, pool, workers
 from quernel_cpu.workers import NativeWorkers, make_native_workers
 
 CUTS = [(0, 1, 1, 2), (0, 10, 100, 2), (3, 1003, 64, 2), (5, 70, 13, 1), (0, 7, 1, 3), (0, 64, 16, 5), (0, 5, 2, 0)]
@@ -171,8 +171,60 @@ def test_what_several_threads_write_shares_no_cache_line(native: NativeWorkers) 
     assert len(set(lines)) == len(lines)
     assert native._address % 64 == 0
     native._start(2)
-    assert native._shares_address % 64 == 0
+    assert native._shares_for[1] % 64 == 0
     assert native_pool.SHARE_BYTES % 64 == 0
+
+
+def test_a_launch_goes_on_where_its_own_thread_is_just_starting_workers(native: NativeWorkers) -> None:
+    """A signal's handler that launches may have interrupted just that, and waits for nobody."""
+    made = NativeWorkers(ctypes.cast(native._run, ctypes.c_void_p).value or 0, native._worker, native)
+    pieces = []
+
+    def entry(_cells: bytes, _geometry: bytes, begin: int, until: int) -> None:
+        pieces.append((begin, until))
+
+    called = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)(entry)
+    address = ctypes.cast(called, ctypes.c_void_p).value
+    assert address is not None
+    with made._lock:
+        assert made.run(address, b"", b"", 0, 0, 10, 3, 2)
+    assert sorted(pieces) == [(0, 3), (3, 6), (6, 9), (9, 10)]
+    assert made._num_started == 0
+
+
+def test_whoever_looks_for_workers_waits_for_nobody_that_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_making", workers._Making())
+    with workers._making._lock:
+        for _ in range(5):
+            assert workers.native_workers(1e9) is None
+    assert not workers._making.is_started
+    native_workers = workers.native_workers(1e9)
+    assert workers._making.is_started
+    workers._making.wait()
+    assert native_workers in (None, workers._making.workers)
+
+
+def test_python_threads_do_what_they_can_where_there_can_be_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(threading.Thread):
+        def start(self) -> None:
+            if self.name != "quernel-cpu-1":
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    made = pool._Workers()
+    monkeypatch.setattr(pool, "_workers", made)
+    monkeypatch.setattr(threading, "Thread", Refused)
+    done: list[tuple[int, int]] = []
+    bounds = [(number, number + 1) for number in range(20)]
+    for _ in range(3):
+        done.clear()
+        pool.run_pieces(lambda first, end: done.append((first, end)), list(bounds), 4)
+        assert sorted(done) == bounds
+    assert made._num_started == 1
+    with made._lock:  # as a signal's handler would find it
+        done.clear()
+        pool.run_pieces(lambda first, end: done.append((first, end)), list(bounds), 4)
+        assert sorted(done) == bounds
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -261,6 +261,64 @@ def test_changes_of_numpy_arrays_mean_the_same_both_ways(name: str) -> None:
     assert results[0] == results[1]
 
 
+@qn.kernel
+def marked(p):
+    p[qn.global_id()].x = 1.0
+
+
+def test_fields_that_are_renamed_in_place_count_at_the_next_launch() -> None:
+    points = np.zeros(8, np.dtype([("x", "f4"), ("y", "f4")], align=True))
+    launcher = fresh(marked).over(8)
+    for _ in range(4):
+        launcher(points)
+    assert type(launcher) is not Launcher
+    points[:] = 0
+    points.dtype.names = ("y", "x")
+    launcher(points)
+    assert points["x"].tolist() == [1.0] * 8
+    assert not points["y"].any()
+
+
+@qn.kernel
+def doubled(x: qn.Array, n: int):
+    i = qn.global_id()
+    if i < n:
+        x[i] = x[i] + x[i]
+
+
+@pytest.mark.filterwarnings("ignore:Setting the (strides|dtype|shape):DeprecationWarning")
+@pytest.mark.parametrize("attribute", ["dtype", "shape", "strides", "writeable", "size"])
+def test_an_array_that_is_changed_in_place_is_looked_at_anew(attribute: str) -> None:
+    memory = np.ones(16, np.float32)
+    array = memory[:8] if attribute in ("shape", "strides") else memory
+    launcher = fresh(doubled).over(8)
+    for _ in range(4):
+        launcher(array, 4)
+    assert type(launcher) is not Launcher
+    memory[:] = 1
+    if attribute == "dtype":
+        array.dtype = np.dtype(np.int32)
+        memory.view(np.int32)[:] = 3
+        launcher(array, 4)
+        assert memory.view(np.int32).tolist() == [6] * 4 + [3] * 12
+    elif attribute == "shape":
+        array.shape = (2, 4)
+        with pytest.raises(QuernelError, match=r"has 2 axes .* and is indexed with 1 index"):
+            launcher(array, 4)
+    elif attribute == "strides":
+        array.strides = (8,)
+        launcher(array, 4)
+        assert memory.tolist() == [2.0, 1.0] * 4 + [1.0] * 8
+    elif attribute == "writeable":
+        array.setflags(write=False)
+        with pytest.raises(LaunchError, match="writes parameter 'x', and the array is read-only"):
+            launcher(array, 4)
+    else:
+        array.resize(1 << 20, refcheck=False)
+        launcher(array, 4)
+        assert array[:16].tolist() == [2.0] * 4 + [1.0] * 12
+
+
 @pytest.fixture
 def factor() -> Iterator[None]:
     yield

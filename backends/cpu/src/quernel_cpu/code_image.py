@@ -83,22 +83,35 @@ def map_image(payload: bytes, library: str | None = None) -> MappedCode:
 
 
 def _decoded(payload: bytes) -> tuple[bytes, dict[str, int], list[str], int]:
-    """Code, exports, imports and the table's offset."""
+    """Code, exports, imports and the table's offset.
+
+    Raises:
+        DeviceError: the head is none, or points beyond the code.
+    """
     start = len(_MAGIC) + _HEAD_BYTES.size
     try:
         (length,) = _HEAD_BYTES.unpack_from(payload, len(_MAGIC))
         tree = json.loads(payload[start : start + length])
-        code = payload[start + length :]
-        exports: dict[str, int] = tree["exports"]
-        imports: list[str] = tree["imports"]
-        table: int = tree["table"]
-        is_whole = all(0 <= offset < len(code) for offset in exports.values())
-        is_whole &= 0 <= table <= len(code) - _ADDRESS_BYTES * len(imports)
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DeviceError(f"the code image is damaged: {error!r}") from None
-    if not is_whole:
-        raise DeviceError("the code image is damaged: it points beyond its end")
+        exports, imports, table = tree["exports"], tree["imports"], tree["table"]
+    except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(repr(error)) from None
+    code = payload[start + length :]
+    if not code or not isinstance(exports, dict) or not isinstance(imports, list):
+        raise _damaged("it has no code, or its head is none")
+    if not all(isinstance(name, str) and name.isascii() for name in imports):
+        raise _damaged("it calls what is no name")
+    last_table = len(code) - _ADDRESS_BYTES * len(imports)
+    if not all(_is_within(offset, len(code) - 1) for offset in exports.values()) or not _is_within(table, last_table):
+        raise _damaged("it points beyond its end")
     return code, exports, imports, table
+
+
+def _is_within(offset: object, last: int) -> bool:
+    return type(offset) is int and 0 <= offset <= last
+
+
+def _damaged(why: str) -> DeviceError:
+    return DeviceError(f"the code image is damaged: {why}", fix="compile the kernel anew here")
 
 
 def _resolved(names: list[str], library: str | None) -> list[int]:

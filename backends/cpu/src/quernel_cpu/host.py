@@ -29,6 +29,8 @@ class Host:
 
 
 _host: Host | None = None
+_known_to: object = None
+"""The environment that keeps it, as far as this process has seen."""
 
 
 def host() -> Host:
@@ -41,13 +43,18 @@ def host() -> Host:
 
 def recall_host(environment: Environment | None) -> None:
     """Takes what an environment keeps of this machine, instead of asking LLVM. On the path of a warm start."""
-    global _host
+    global _host, _known_to
     if _host is None:
         _host = _decoded(kept(_KEPT_AS, environment))
+        _known_to = environment if _host is not None else None
 
 
 def keep_host(environment: Environment | None) -> None:
-    """Keeps it in an environment that has a store, unless it does so already."""
+    """Keeps it in an environment that has a store, unless it does so already. Cheap once that is known."""
+    global _known_to
+    if environment is _known_to:
+        return
+    _known_to = environment
     if _decoded(kept(_KEPT_AS, environment)) is None:
         keep(_KEPT_AS, json.dumps(attrs.asdict(host()), sort_keys=True).encode(), environment)
 

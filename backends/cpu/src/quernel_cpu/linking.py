@@ -40,7 +40,7 @@ def linked_image(object_code: bytes, *exports: str) -> bytes | None:
     """The image that defines `exports`; `None` if the object holds what an image cannot."""
     try:
         return _Linker(object_code).image(exports)
-    except (_RefusedError, struct.error, IndexError, UnicodeDecodeError):
+    except (_RefusedError, struct.error, IndexError, ValueError, OverflowError):
         return None
 
 

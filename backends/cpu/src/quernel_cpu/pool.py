@@ -126,15 +126,25 @@ class _Workers:
         self._num_started = 0
 
     def offer(self, job: _Job, num_workers: int) -> None:
-        """Lets up to `num_workers` of them join in."""
+        """Lets up to `num_workers` of them join in, or as many as there can be."""
         if self._num_started < num_workers:
-            with self._lock:
-                while self._num_started < num_workers:
-                    self._num_started += 1
-                    name = f"quernel-cpu-{self._num_started}"
-                    threading.Thread(target=_serve, args=(self._queue,), name=name, daemon=True).start()
-        for _ in range(num_workers):
+            self._start(num_workers)
+        for _ in range(min(num_workers, self._num_started)):
             self._queue.put(job)
+
+    def _start(self, num_workers: int) -> None:
+        """Starts as many in all, unless that is being done: a signal's handler may have interrupted it to launch."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            while self._num_started < num_workers:
+                name = f"quernel-cpu-{self._num_started + 1}"
+                threading.Thread(target=_serve, args=(self._queue,), name=name, daemon=True).start()
+                self._num_started += 1
+        except RuntimeError:  # The system, or an interpreter that ends, refuses more threads.
+            pass
+        finally:
+            self._lock.release()
 
 
 def _serve(queue: SimpleQueue[_Job]) -> None:

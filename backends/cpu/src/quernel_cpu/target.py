@@ -63,6 +63,20 @@ class CpuTarget(PersistentTarget[CpuVariant, CpuArtifact, Loaded]):
     ) -> bool:
         """Keeps the artifact, and once in each environment what LLVM says of this machine."""
         stored = super().store(id, artifact, source, ir_key)
-        if stored and self._store is not None:
-            keep_host(self._store.environment)
+        if stored:
+            self._keep_host()
         return stored
+
+    def stored(self, id: ArtifactId[CpuVariant]) -> CpuArtifact | None:  # noqa: A002
+        """The kept artifact; what LLVM says of this machine is kept then too.
+
+        The system may describe a processor anew, after an upgrade of it, and all kernels be there already.
+        """
+        found = super().stored(id)
+        if found is not None:
+            self._keep_host()
+        return found
+
+    def _keep_host(self) -> None:
+        if self._store is not None:
+            keep_host(self._store.environment)

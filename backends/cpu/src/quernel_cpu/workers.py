@@ -9,6 +9,7 @@ import ctypes
 import os
 import struct
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -66,8 +67,9 @@ class NativeWorkers:
         self._libc = ctypes.CDLL(None)
         self._memory = _lines(native_pool.POOL_BYTES)
         self._address = self._memory.ctypes.data
-        self._shares: list[np.ndarray[Any, Any]] = []
-        self._shares_address = 0
+        self._shares = [_lines(native_pool.SHARE_BYTES)]
+        self._shares_for = (0, self._shares[0].ctypes.data)
+        """How many workers the latest shares suffice for, and their address: one value, as a thread may replace it."""
         self._starts: list[Any] = []
         self._lock = threading.Lock()
         self._num_started = 0
@@ -103,11 +105,10 @@ class NativeWorkers:
         """
         if self._num_started < num_workers:
             self._start(num_workers)
-        shares = self._shares_address
+        most, shares = self._shares_for
+        num = min(num_workers, most)
         return bool(
-            self._run(
-                self._address, entry, arguments, geometry, geometry_stride, shares, first, end, step, num_workers, wakes
-            )
+            self._run(self._address, entry, arguments, geometry, geometry_stride, shares, first, end, step, num, wakes)
         )
 
     def are_worth_waking(self, expected_ns: float, now_ns: int) -> bool:
@@ -124,24 +125,32 @@ class NativeWorkers:
         return True
 
     def _start(self, num_workers: int) -> None:
-        with self._lock:
-            if not self._shares or len(self._shares[-1]) <= num_workers * native_pool.SHARE_BYTES:
+        """Starts as many in all, unless that is being done: a signal's handler may have interrupted it to launch."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._shares_for[0] < num_workers:
                 # A launch of another thread may still use the former ones.
                 self._shares.append(_lines((num_workers + 1) * native_pool.SHARE_BYTES))
-                self._shares_address = self._shares[-1].ctypes.data
-            while self._num_started < num_workers:
-                number = self._num_started + 1
-                start = ctypes.create_string_buffer(_START.pack(self._address, number), _START.size)
-                self._starts.append(start)
-                thread = ctypes.c_ulong()
-                status = self._libc.pthread_create(
-                    ctypes.byref(thread), None, ctypes.c_void_p(self._worker), ctypes.byref(start)
-                )
-                if status:
-                    _log().warning("a worker thread could not be started: %s", os.strerror(status))
-                    return
-                self._libc.pthread_detach(thread)
-                self._num_started = number
+                self._shares_for = (num_workers, self._shares[-1].ctypes.data)
+            while self._num_started < num_workers and self._start_one(self._num_started + 1):
+                self._num_started += 1
+        finally:
+            self._lock.release()
+
+    def _start_one(self, number: int) -> bool:
+        """Starts the worker of that number; whether there could be one more thread."""
+        start = ctypes.create_string_buffer(_START.pack(self._address, number), _START.size)
+        self._starts.append(start)
+        thread = ctypes.c_ulong()
+        status = self._libc.pthread_create(
+            ctypes.byref(thread), None, ctypes.c_void_p(self._worker), ctypes.byref(start)
+        )
+        if status:
+            _log().warning("a worker thread could not be started: %s", os.strerror(status))
+            return False
+        self._libc.pthread_detach(thread)
+        return True
 
 
 _LAUNCHES_BEFORE = 3
@@ -151,36 +160,57 @@ _LONG_LAUNCH_NS = 200_000
 
 
 class _Making:
-    """The native workers of this process, or the thread that compiles their code."""
+    """The native workers of this process, or the thread that compiles their code.
+
+    Whoever looks for them or starts that thread is not waited for: others go on without, a signal's handler too that
+    has interrupted this very work in order to launch.
+    """
 
     def __init__(self) -> None:
         self.workers: NativeWorkers | None = None
         self.num_asked = 0
+        self.is_started = False
         self._has_looked = False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def look(self) -> None:
         """Makes them of kept code, if there is any in the current environment; the first call of a process decides."""
-        with self._lock:
-            if not self._has_looked:
-                self._has_looked = True
-                self.workers = _kept_workers(_environment())
+        if not self._has_looked and self._lock.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._lock.release()
 
     def start(self) -> None:
-        """Makes them, unless another thread does; the interpreter waits for it before it ends."""
-        self.look()
-        with self._lock:
-            if self._thread is None and self.workers is None:
-                make = partial(self._make, _environment())
-                self._thread = threading.Thread(target=make, name="quernel-cpu-native")
-                self._thread.start()
+        """Makes them in a thread, once; the interpreter waits for it before it ends."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._start()
+            finally:
+                self._lock.release()
 
     def wait(self) -> None:
         """Returns when they are made, or cannot be."""
-        self.start()
+        with self._lock:
+            self._start()
         if self._thread is not None:
             self._thread.join()
+
+    def _look(self) -> None:
+        if not self._has_looked:
+            self._has_looked = True
+            self.workers = _kept_workers(_environment())
+
+    def _start(self) -> None:
+        """Not where the interpreter ends: a thread that is cut off within LLVM keeps the process from ending."""
+        self._look()
+        if not self.is_started and self.workers is None and threading.main_thread().is_alive():
+            thread = threading.Thread(target=partial(self._make, _environment()), name="quernel-cpu-native")
+            with suppress(RuntimeError):  # The system may refuse more threads; then there are no workers either.
+                thread.start()
+                self._thread = thread
+        self.is_started = True
 
     def _make(self, environment: Environment | None) -> None:
         try:
@@ -250,7 +280,7 @@ def native_workers(expected_ns: float = 0.0) -> NativeWorkers | None:
     making.num_asked += 1
     if expected_ns > _LONG_LAUNCH_NS:
         making.look()
-    if making.num_asked == _LAUNCHES_BEFORE:
+    if making.num_asked >= _LAUNCHES_BEFORE and not making.is_started:
         making.start()
     return making.workers
 

@@ -405,6 +405,9 @@ class _Writer:
         self.put(ARRAY=np.ndarray, ADDRESS=ctypes.addressof, FROM=_NOTHING.from_buffer, MANY=MANY)
         self.put(**{f"K{place}": value.dtype})
         self.conditions.append(f"{name}.__class__ is _q_ARRAY and {name}.dtype is _q_K{place}")
+        if value.dtype.names is not None:  # They can be changed in place, and the kernel knows the fields by them.
+            self.put(**{f"N{place}": value.dtype.names})
+            self.conditions.append(f"_q_K{place}.names is _q_N{place}")
         alignment = alignment_of(value.dtype)
         if (not self._facts & ALIGNED16 and alignment > 1) or alignment > 16:
             self._alignments.append(f"not _q_a{place} % {alignment:d}")
