@@ -46,6 +46,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The site, into build/site. Warnings are errors."""
+    install(session, "docs")
+    session.run("python", "-m", "sphinx", "-W", "--keep-going", "docs", "build/site", *session.posargs)
+
+
+@nox.session
 def benchmarks(session: nox.Session) -> None:
     """Measures beside peers; asserts no time."""
     install(session, "test", "bench")

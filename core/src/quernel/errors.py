@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+import sys
+import warnings
 from typing import Any
 
 from quernel.locations import Location
@@ -17,11 +19,13 @@ __all__ = [
     "LaunchError",
     "OutOfBoundsError",
     "PluginError",
+    "QuernelDeprecationWarning",
     "QuernelError",
     "SettingError",
     "StoreError",
     "ValidationError",
     "caret_lines",
+    "warn_deprecated",
 ]
 
 
@@ -168,3 +172,30 @@ class BundleError(QuernelError, ValueError):
 
 class PluginError(QuernelError, ImportError):
     """A plugin that is missing, fails to import or was built for another core."""
+
+
+class QuernelDeprecationWarning(DeprecationWarning):
+    """Something of the public surface that will go.
+
+    Attributes:
+        what: one sentence that says what.
+        removed_in: the first version without it, such as `0.4`.
+        fix: what to write instead.
+    """
+
+    def __init__(self, what: str, removed_in: str, fix: str) -> None:
+        super().__init__(what, removed_in, fix)
+        self.what = what
+        self.removed_in = removed_in
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.what}, and goes in {self.removed_in}\n  fix: {self.fix}"
+
+
+def warn_deprecated(what: str, *, removed_in: str, fix: str) -> None:
+    """Announces that something will go, at the line outside of the core that uses it: a user's, or a backend's."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "quernel":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(QuernelDeprecationWarning(what, removed_in, fix), stacklevel=level)
