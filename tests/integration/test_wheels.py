@@ -1,13 +1,7 @@
 """Wheels built from this tree, installed by pip in an empty environment, beside plugins that are broken."""
 
 import json
-import os
-import subprocess
-import sys
-import venv
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,75 +20,6 @@ saxpy.over(len(x))(2.0, x, y)
 assert np.array_equal(y, 2 * x + 1)
 print(qn.device().name)
 """
-
-
-class Installed:
-    """A virtual environment without anything of the one that runs the tests."""
-
-    def __init__(self, folder: Path) -> None:
-        venv.create(folder / "venv", with_pip=True)
-        self.python = folder / "venv" / "bin" / "python"
-        self._environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "QUERNEL_"))
-        } | {"QUERNEL_ENVIRONMENT": str(folder / "environment")}
-        self._folder = folder
-
-    def run(self, *arguments: object) -> str:
-        command = [str(self.python), *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, env=self._environment, cwd=self._folder)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def pip_install(self, *packages: object) -> None:
-        self.run("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
-
-
-def plugin_package(folder: Path, name: str, backend: str, code: str) -> Path:
-    package = folder / name
-    package.mkdir()
-    (package / f"{name}.py").write_text(code)
-    (package / "pyproject.toml").write_text(
-        f"""
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-[project]
-name = "{name}"
-version = "1.0"
-[project.entry-points."quernel.backends"]
-{backend} = "{name}"
-[tool.hatch.build.targets.wheel]
-only-include = ["{name}.py"]
-"""
-    )
-    return package
-
-
-@pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("wheels")
-    for project in ("core", "backends/cpu"):
-        command = [sys.executable, "-m", "build", "--outdir", folder, ROOT / project]
-        subprocess.run(command, check=True, capture_output=True)
-    found = sorted(folder.glob("*.whl"))
-    assert len(found) == 2
-    return found
-
-
-@pytest.fixture(scope="module")
-def installed(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    folder = tmp_path_factory.mktemp("installed")
-    made = Installed(folder)
-    broken = plugin_package(folder, "broken_plugin", "broken", "raise RuntimeError('no toolchain on this machine')")
-    future = plugin_package(folder, "future_plugin", "future", "QUERNEL_PLUGIN_API = 999\ndef quernel_backend(): ...\n")
-    thief = plugin_package(
-        folder,
-        "thief_plugin",
-        "cpu",
-        "from quernel_cpu.plugin import QUERNEL_PLUGIN_API, quernel_backend\n",
-    )
-    made.pip_install(*wheels, broken, future, thief)
-    return made
 
 
 def test_installed_wheels_run_a_kernel_beside_broken_plugins(installed, tmp_path):

@@ -12,7 +12,7 @@ __all__ = ["DIALECT"]
 _PLACES: Final = "static _Thread_local int64_t qn_block[3], qn_thread[3];"
 
 _LOOP: Final = """
-void {entry}(const unsigned char *cells, const int64_t *grid)
+void {entry}(const unsigned char *restrict cells, const int64_t *grid)
 {{
     for (qn_block[2] = 0; qn_block[2] < grid[2]; qn_block[2]++)
     for (qn_block[1] = 0; qn_block[1] < grid[1]; qn_block[1]++)
