@@ -21,6 +21,8 @@ exclude_patterns = ["**/tests", "**/src", "**/README.md"]
 default_role = "code"  # Docstrings quote code in single backticks.
 html_theme = "furo"
 html_title = "Quernel"
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 pygments_style = "friendly"
@@ -41,6 +43,8 @@ _MADE_BY_THE_CORE = {
 """Classes that no user calls: how they are made is nobody's business."""
 _REFUSED = re.compile(r", \*(\*unknown|more)(: Never|: Any)?|(?<= = )<object object at \w+>")
 """What stands in a signature only so that its refusal names the fix, and defaults that have no name."""
+_COLON = "\ue000"
+"""Stands for colons of attributes while napoleon, which takes what is before one for a type, looks at them."""
 
 
 def _shown_signature(app: Any, what: str, name: str, obj: Any, options: Any, signature: Any, returned: Any) -> Any:
@@ -65,11 +69,16 @@ def _shown_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lin
         lines[:] = [f"`qn.Array{rank}[T]` annotates an array of {f'rank {rank}' if rank else 'any rank'}."]
     elif name == "quernel.Const":
         lines[:] = ["`qn.Const[T]` annotates a parameter whose value is fixed when the kernel is compiled."]
-    if what in ("attribute", "property", "data"):
-        lines.insert(0, "")  # Else napoleon reads what stands before a colon as a type.
+    if lines and what in ("attribute", "property", "data"):
+        lines[0] = lines[0].replace(":", _COLON)
+
+
+def _colons_back(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    lines[:] = [line.replace(_COLON, ":") for line in lines]
 
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-signature", _shown_signature)
     app.connect("autodoc-process-docstring", _shown_docstring, priority=400)
+    app.connect("autodoc-process-docstring", _colons_back, priority=600)

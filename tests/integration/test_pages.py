@@ -56,3 +56,12 @@ def test_every_name_of_quernel_that_a_page_mentions_is_there(page: Path) -> None
         for part in name.split("."):
             assert hasattr(value, part), name
             value = getattr(value, part)
+
+
+def test_the_comparison_gives_no_time_that_was_not_measured() -> None:
+    compared = (DOCS / "explanation" / "comparison.md").read_text(encoding="utf-8")
+    measured = (DOCS / "explanation" / "performance.md").read_text(encoding="utf-8")
+    paragraphs = [text for text in compared.split("\n\n") if "](performance.md#" in text]
+    figures = [figure for text in paragraphs for figure in re.findall(r"\d+\.\d+|\d \d{3}\b", text)]
+    assert len(figures) > 15
+    assert [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.]\d)", measured)] == []
