@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import tempfile
 
 import hypothesis
@@ -17,15 +18,23 @@ if os.environ.get("CI"):
 
 def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix="quernel-tests-")
-    before = {name: value for name, value in os.environ.items() if name.startswith("QUERNEL_")}
-    for name in before:
-        del os.environ[name]
-    os.environ["QUERNEL_ENVIRONMENT"] = folder
+    own = {"QUERNEL_ENVIRONMENT": folder, "PYTHONPATH": _path_of_the_tree()}
+    changed = {name for name in os.environ if name.startswith("QUERNEL_")} | own.keys()
+    before = {name: os.environ.pop(name) for name in changed if name in os.environ}
+    os.environ.update(own)
     quernel._imported_ns = 1 << 63  # Sources may be edited while the tests run; their artifacts are kept all the same.
 
     def restore() -> None:
-        os.environ.pop("QUERNEL_ENVIRONMENT", None)
+        for name in own:
+            os.environ.pop(name, None)
         os.environ.update(before)
         shutil.rmtree(folder, ignore_errors=True)
 
     config.add_cleanup(restore)
+
+
+def _path_of_the_tree() -> str:
+    """Where this process finds sources: a process that it starts runs the same ones, whatever is installed."""
+    inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sources = (place for place in sys.path if os.path.basename(place) == "src")
+    return os.pathsep.join(dict.fromkeys([*inherited, *sources]))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import quernel
+import quernel_cpu
 
 NEVER = (
     "quernel.ir",
@@ -51,15 +55,19 @@ def untyped(a, x):
 
 
 def run(code: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env={"PATH": "", **environment}
-    )
+    variables = {"PATH": "", "PYTHONPATH": os.environ["PYTHONPATH"], **environment}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=variables)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def offending(names: list[str], forbidden: tuple[str, ...]) -> list[str]:
     return [name for name in names if any(name == found or name.startswith(found + ".") for found in forbidden)]
+
+
+def test_processes_of_tests_run_the_sources_under_test() -> None:
+    files = run("import quernel, quernel_cpu\nprint(quernel.__file__)\nprint(quernel_cpu.__file__)").splitlines()
+    assert files == [quernel.__file__, quernel_cpu.__file__]
 
 
 def test_import_of_the_package_loads_nothing_else() -> None:
@@ -82,6 +90,7 @@ def test_warm_start_loads_no_frontend_no_ir_and_no_heavy_package(tmp_path: Path)
 sys.path.insert(0, {str(tmp_path)!r})
 import numpy as np
 from warm_kernels import saxpy
+qn._imported_ns = 1 << 63  # who edits sources while this runs does not keep the kernel from being kept
 x, y = np.arange(8, dtype=np.float32), np.ones(8, np.float32)
 saxpy.over(8)(2.0, x, y)
 assert y.tolist() == (2 * x + 1).tolist()

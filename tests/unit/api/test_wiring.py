@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +56,12 @@ def test_observer_sees_each_compilation_once_and_its_layer_is_asked_on_a_miss(tm
     (tmp_path / "observed_kernels.py").write_text(
         "import quernel as qn\n@qn.kernel\ndef put(x):\n    x[qn.global_id()] = 1.0\n"
     )
-    environment = {"PATH": "", "HOME": str(tmp_path), "QUERNEL_ENVIRONMENT": str(tmp_path / "environment")}
+    environment = {
+        "PATH": "",
+        "HOME": str(tmp_path),
+        "PYTHONPATH": os.environ["PYTHONPATH"],
+        "QUERNEL_ENVIRONMENT": str(tmp_path / "environment"),
+    }
     notes = []
     for _ in range(2):
         subprocess.run(

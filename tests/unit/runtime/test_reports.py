@@ -353,8 +353,8 @@ def test_prints_are_shown_before_the_process_ends(tmp_path: Path) -> None:
         "device.operations.printed = ((0, 0, 0),)\n"
         "speak.over(8)(device.zeros(8, qn.f32))\n"
     )
-    root = Path(__file__).parents[3]
-    env = {**os.environ, "QUERNEL_ENVIRONMENT": str(tmp_path / "environment"), "PYTHONPATH": str(root)}
+    path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ["PYTHONPATH"]])
+    env = {**os.environ, "QUERNEL_ENVIRONMENT": str(tmp_path / "environment"), "PYTHONPATH": path}
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env, check=True)
     assert done.stdout == "0 0.0\n"
 
