@@ -88,6 +88,7 @@ FAULTS = [
     Fault("reporter", raising_reporter, None, is_kept=True),
     Fault("load", raising("load", DeviceError("no such image")), DeviceError, "no such image", again=WHOLE),
     Fault("store", raising("store", StoreError("disk full")), None),
+    Fault("store", raising("store", ZeroDivisionError("a bug")), None),
     Fault("record", raising_records, None, is_kept=True),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -20,6 +20,7 @@ from tests.unit.compiler.scripted import (
 from tests.unit.compiler.test_workers import Broken, Elsewhere, Pickling
 
 from quernel.compiler import executors, groups
+from quernel.compiler.ahead import compile_ahead
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.job import JobResult, JobStage, run_group
 from quernel.errors import CompilationError
@@ -33,6 +34,7 @@ class Grouping(Elsewhere):
     """Finalizes four at a time; kernels by certain names fail, go alone, or keep company of their own."""
 
     group_size = 4
+    unfinalizable: ClassVar[tuple[str, ...]] = ()
 
     def group_key(self, lowered: str) -> str | None:
         block = int(lowered.split()[-1])
@@ -55,12 +57,15 @@ class Grouping(Elsewhere):
 
     def finalize(self, id: ArtifactId[ScriptedVariant], lowered: str) -> ScriptedArtifact:  # noqa: A002
         together.append([id.kernel.name])
+        if id.kernel.name in self.unfinalizable:
+            raise CompilationError(f"{id.kernel.name} alone failed")
         return super().finalize(id, lowered)
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> None:
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
     together.clear()
+    monkeypatch.setattr(Grouping, "unfinalizable", ())
 
 
 @pytest.fixture(params=["threads", "elsewhere"])
@@ -119,18 +124,22 @@ def test_kernel_that_is_refused_costs_no_other(bench: Bench) -> None:
     assert bench.load("a").loaded.payload == b"'lowered 3'"
 
 
-@pytest.mark.parametrize(
-    ("spoiler", "message"),
-    [("spoiler", "the whole unit failed"), ("short", "4 kernels were to be finalized, .* gave 3")],
-)
-def test_compiler_that_breaks_its_word_fails_its_group_and_no_other(bench: Bench, spoiler: str, message: str) -> None:
+@pytest.mark.parametrize("spoiler", ["spoiler", "short"])
+def test_kernels_of_a_unit_that_fails_as_a_whole_are_finalized_alone(bench: Bench, spoiler: str) -> None:
     queue(bench, "a", spoiler, "b", "c", "d", "e", "f", "g")
-    loaded = bench.loader.compile_queued()
-    assert loaded == 4
-    (group,) = [names for names in together if spoiler in names]
-    for name in group:
-        with pytest.raises(CompilationError, match=message):
-            bench.load(name)
+    assert bench.loader.compile_queued() == 8
+    (group,) = [names for names in together if spoiler in names and len(names) > 1]
+    assert sorted(name for names in together if len(names) == 1 for name in names) == sorted(group)
+    assert bench.load(spoiler).loaded.payload == b"'lowered 4'"
+
+
+@pytest.mark.parametrize("spoiler", ["spoiler", "short"])
+def test_kernel_that_spoils_its_unit_and_cannot_be_finalized_costs_no_other(bench: Bench, spoiler: str) -> None:
+    Grouping.unfinalizable = (spoiler,)
+    queue(bench, "a", spoiler, "b", "c")
+    assert bench.loader.compile_queued() == 3
+    with pytest.raises(CompilationError, match=f"{spoiler} alone failed"):
+        bench.load(spoiler)
 
 
 def test_equal_sources_of_a_group_are_finalized_once(bench: Bench) -> None:
@@ -149,15 +158,19 @@ def test_groups_are_made_where_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) 
     assert sizes() == [4]
 
 
-def test_lost_group_costs_its_kernels_only(environment: Environment) -> None:
-    class Losing(Pickling):
-        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-            is_fatal = fn is run_group and any(id.kernel.name == "fatal" for id, _ in args[1])  # noqa: A001
-            return (Broken() if is_fatal else super()).submit(fn, *args, **kwargs)
+class Losing(Pickling):
+    """Loses the worker that finalizes a kernel of the name `fatal`."""
 
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        ids = [id for id, _ in args[1]] if fn is run_group else [args[2]] if args[3] is JobStage.FINALIZE else []  # noqa: A001
+        is_fatal = any(id.kernel.name == "fatal" for id in ids)  # noqa: A001
+        return (Broken() if is_fatal else super()).submit(fn, *args, **kwargs)
+
+
+def test_kernel_whose_group_is_lost_with_its_worker_costs_no_other(environment: Environment) -> None:
     bench = bench_on(environment, Losing())
     queue(bench, "a", "fatal", "b", "c", "d", "e", "f", "g")
-    assert bench.loader.compile_queued() == 4
+    assert bench.loader.compile_queued() == 7
     with pytest.raises(CompilationError, match="a worker failed while compiling fatal: BrokenProcessPool"):
         bench.load("fatal")
 
@@ -199,3 +212,49 @@ def test_inline_batch_while_the_process_ends_makes_groups_too(
     queue(bench, "a", "b", "c", "d")
     assert bench.loader.compile_queued() == 4
     assert sizes() == [4]
+
+
+def test_kernel_whose_group_cannot_be_told_costs_no_other(environment: Environment) -> None:
+    bench = bench_on(environment, Pickling())
+    compiler = bench.loader.target.compiler
+    key = compiler.group_key
+
+    def refuse(self: Grouping, lowered: str) -> str | None:
+        if lowered == "lowered 4":
+            raise ZeroDivisionError("in group_key")
+        return key(lowered)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Grouping, "group_key", refuse)
+        queue(bench, "a", "odd", "b")
+        assert bench.loader.compile_queued() == 2
+    with pytest.raises(ZeroDivisionError, match="in group_key"):
+        bench.load("odd")
+
+
+# --- without a device -------------------------------------------------------------------------------------------------
+
+
+def test_kernels_compiled_ahead_are_finalized_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "num_cores", lambda: 2)
+    kernels = [definition(f"k{number}", number + 3) for number in range(11)]
+    results = compile_ahead(Grouping(), kernels, executor=Pickling())
+    assert [result.artifact for result in results] == [artifact(f"lowered {number + 3}") for number in range(11)]
+    assert [result.source for result in results] == [f"lowered {number + 3}" for number in range(11)]
+    assert sizes() == [4, 4, 2, 1]
+    assert {"expand", "lower", "finalize"} <= results[0].recording.stage_ns.keys()
+    assert results[0].recording.warnings == ["a remark"]
+
+
+def test_lone_kernel_compiled_ahead_goes_alone() -> None:
+    (result,) = compile_ahead(Grouping(), [definition("a", 5)])
+    assert (result.artifact, together) == (artifact("lowered 5"), [["a"]])
+
+
+def test_kernels_compiled_ahead_fail_alone_though_their_group_is_lost() -> None:
+    kernels = [definition(name, number + 3) for number, name in enumerate(("a", "fatal", "refused", "b", "invalid"))]
+    results = compile_ahead(Grouping(), kernels, executor=Losing())
+    assert [type(result.failure).__name__ for result in results] == [
+        "NoneType", "CompilationError", "NoneType", "NoneType", "ValidationError"
+    ]  # fmt: skip
+    assert "a worker failed while compiling fatal" in str(results[1].failure)

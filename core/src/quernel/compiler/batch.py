@@ -163,17 +163,20 @@ class Batch:
 
     def _next_step(self, job: Job) -> JobStep | GroupStep | None:
         """What a worker has to do next for a job, if anything; the store is asked first where it can answer."""
+        from quernel.compiler.job import JobStage
         from quernel.compiler.stages import JobStep
 
         try:
             stage = None if job.is_answered else self._next_stage(job)
+            if stage is None:
+                return None
+            step: JobStep | GroupStep | None = JobStep(self._compiler, job, stage, self._level == "full")
+            if self._groups is not None and stage is JobStage.FINALIZE:
+                step = self._groups.grouped(job)
         except Exception as error:
             job.fail(error)
             return None
-        if stage is None:
-            return None
-        step = JobStep(self._compiler, job, stage, self._level == "full")
-        return step if self._groups is None else self._groups.grouped(step)
+        return step
 
     def _next_stage(self, job: Job) -> JobStage | None:
         from quernel.compiler.job import JobStage
@@ -234,9 +237,12 @@ class Batch:
 
         if isinstance(step, JobStep):
             return self._advance_job(step.job, result)
-        results = result if isinstance(result, list) and len(result) == len(step.jobs) else [result] * len(step.jobs)
-        for job, own in zip(step.jobs, results, strict=True):
-            self._advance_job(job, own)
+        results = step.shared_out(result)
+        if results is not None:
+            for job, own in zip(step.jobs, results, strict=True):
+                self._advance_job(job, own)
+        elif self._groups is not None:
+            self._groups.part(step.jobs)
         return None
 
     def _advance_job(self, job: Job, result: object) -> JobStep | GroupStep | None:
@@ -330,7 +336,7 @@ class Batch:
             return False
         job.kernel = LoadedKernel(job.id, shared)
         if job.found is not Found.STORED and job.artifact is not None and self._may_keep(job):
-            with job.stage("store"):
+            with job.stage("store"):  # which logs instead of failing
                 self._target.store(self._environment, job.id, job.artifact, job.source, job.ir_key)
         return True
 
@@ -374,9 +380,9 @@ class Batch:
     def _close(self, started_ns: int, wall_ns: int) -> None:
         from quernel.compiler.records import batch_record, compilation_record
 
-        records = [compilation_record(job) for job in self._jobs if job.state is JobState.LOADED]
-        batch = batch_record(len(self._jobs), self._num_workers, started_ns, wall_ns)
         try:
+            records = [compilation_record(job) for job in self._jobs if job.state is JobState.LOADED]
+            batch = batch_record(len(self._jobs), self._num_workers, started_ns, wall_ns)
             self._records(self._environment, records, batch, self._level)
         except Exception:
             _logger().exception("the records of a batch could not be kept")

@@ -296,26 +296,36 @@ def _imports_elsewhere(compiler: ArtifactCompiler[Any, Any, Any]) -> bool:
 
 
 def _perform(step: Step) -> object:
-    function, arguments = step.task()
-    return function(*arguments)
+    """What the step's function returns, or raises, here."""
+    try:
+        function, arguments = step.task()
+        return function(*arguments)
+    except Exception as failure:  # its own: the steps of other kernels go on
+        return failure
 
 
 def _submitted(executor: Executor, step: Step) -> Future[object] | None:
-    """The step's future, or `None` where the executor has been shut down; a broken one gives a failed future."""
+    """The step's future, or `None` where the calling thread is to run it: the executor has been shut down, or the step
+    cannot be pickled. An executor that fails otherwise gives a failed future.
+    """
     from concurrent.futures import BrokenExecutor, Future
+    from pickle import PicklingError
 
-    function, arguments = step.task()
     try:
+        function, arguments = step.task()
         return executor.submit(function, *arguments)
-    except BrokenExecutor as failure:  # a kernel may have ended its workers: not to be tried in this process
-        failed: Future[object] = Future()
-        failed.set_exception(failure)
-        return failed
-    except RuntimeError as refusal:
-        import logging
+    except (RuntimeError, PicklingError, TypeError, AttributeError) as refusal:
+        if not isinstance(refusal, BrokenExecutor):  # for which a kernel may be to blame: not to be tried here
+            import logging
 
-        logging.getLogger(__name__).debug("compiling on the calling thread: %s", refusal)
-        return None
+            logging.getLogger("quernel.compiler").debug("compiling on the calling thread: %s", refusal)
+            return None
+        failure: Exception = refusal
+    except Exception as obstacle:
+        failure = obstacle
+    failed: Future[object] = Future()
+    failed.set_exception(failure)
+    return failed
 
 
 def _outcome(future: Future[object]) -> object:

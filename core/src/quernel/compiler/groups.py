@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from quernel.compiler.executors import num_cores
@@ -18,7 +18,7 @@ _MAX_UNITS = 4
 
 
 class Groups:
-    """What waits for company. One thread.
+    """Jobs that wait for company. One thread.
 
     A full group goes at once, so lowering and finalizing overlap; what is left when nothing else can be done is shared
     out among a few calls.
@@ -28,20 +28,26 @@ class Groups:
         self._compiler = compiler
         self._is_full = is_full
         self._waiting: dict[Hashable, list[Job]] = {}
+        self._parted: list[Job] = []
 
-    def grouped(self, step: JobStep) -> JobStep | GroupStep | None:
-        """The step itself where its job goes alone, or that of a group which is full now, or nothing yet."""
-        key = self._compiler.group_key(step.job.lowered) if step.stage is JobStage.FINALIZE else None
+    def grouped(self, job: Job) -> JobStep | GroupStep | None:
+        """The step of a lowered job that goes alone, or of the group that it makes full, or nothing yet."""
+        key = self._compiler.group_key(job.lowered)
         if key is None:
-            return step
+            return self._step([job])
         waiting = self._waiting.setdefault(key, [])
-        waiting.append(step.job)
+        waiting.append(job)
         return self._step(self._waiting.pop(key)) if len(waiting) >= self._compiler.group_size else None
+
+    def part(self, jobs: Sequence[Job]) -> None:
+        """Has jobs of a group that was lost go alone."""
+        self._parted += jobs
 
     def rest(self) -> list[JobStep | GroupStep]:
         """Steps for all that waits."""
         num_units = min(num_cores(), _MAX_UNITS)
-        steps = []
+        steps = [self._step([job]) for job in self._parted]
+        self._parted = []
         for jobs in self._waiting.values():
             num_jobs = -(-len(jobs) // num_units)
             steps += [self._step(jobs[first : first + num_jobs]) for first in range(0, len(jobs), num_jobs)]

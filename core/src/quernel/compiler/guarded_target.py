@@ -42,7 +42,9 @@ class SharedLoad(Generic[LoadedT]):
 class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
     """Calls the methods of a target, each under the lock and with the target in the environment of the call.
 
-    A store that cannot be used is said once per environment and then counts as a miss, or as not kept.
+    A store that cannot be used is said once per environment and then counts as a miss, or as not kept. What a target
+    is asked for besides loading (whether it persists, to keep, to drop, why it missed, what to lock) costs no kernel
+    whatever it raises: that is logged.
     """
 
     def __init__(self, target: CompilationTarget[VariantT, ArtifactT, LoadedT], name: str = "") -> None:
@@ -63,7 +65,7 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
 
     def persists(self, environment: Environment | None) -> bool:
         """Whether what is stored in the environment outlives the process."""
-        return environment is not None and self._or_miss(environment, lambda target: target.persists, False)
+        return environment is not None and self._or_less(environment, "persists", lambda target: target.persists, False)
 
     def stored(self, environment: Environment | None, id: ArtifactId[VariantT]) -> ArtifactT | None:  # noqa: A002
         """The kept artifact of that id."""
@@ -83,11 +85,15 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
 
     def why_missed(self, environment: Environment | None, id: ArtifactId[VariantT]) -> tuple[str, ...]:  # noqa: A002
         """What differs from the kept kernels of that name."""
-        return self._or_miss(environment, lambda target: target.why_missed(id), ())
+        return self._or_less(environment, "why_missed", lambda target: target.why_missed(id), ())
 
     def lock_name(self, id: ArtifactId[VariantT]) -> str | None:  # noqa: A002
         """What processes that would compile the same lock, or `None`. Without the lock of the target: it is pure."""
-        return self.target.lock_name(id)
+        try:
+            return self.target.lock_name(id)
+        except Exception:
+            self._say_broken("lock_name")
+            return None
 
     def store(
         self,
@@ -98,11 +104,11 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
         ir_key: IrKey | None,
     ) -> bool:
         """Keeps an artifact; whether it was kept."""
-        return self._or_miss(environment, lambda target: target.store(id, artifact, source, ir_key), False)
+        return self._or_less(environment, "store", lambda target: target.store(id, artifact, source, ir_key), False)
 
     def drop(self, environment: Environment | None, id: ArtifactId[VariantT]) -> None:  # noqa: A002
         """Forgets a kept artifact."""
-        self._or_miss(environment, lambda target: target.drop(id), None)
+        self._or_less(environment, "drop", lambda target: target.drop(id), None)
 
     def load(
         self,
@@ -193,6 +199,25 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
                 self._rest = (environment, now_s + _REST_S)
             self._say(environment, error)
             return miss
+
+    def _or_less(
+        self,
+        environment: Environment | None,
+        name: str,
+        method: Callable[[CompilationTarget[VariantT, ArtifactT, LoadedT]], T],
+        less: T,
+    ) -> T:
+        """As `_or_miss`, for what a kernel can do without."""
+        try:
+            return self._or_miss(environment, method, less)
+        except Exception:
+            self._say_broken(name)
+            return less
+
+    def _say_broken(self, name: str) -> None:
+        import logging
+
+        logging.getLogger("quernel.compiler").exception("`%s` of %s failed, which costs no kernel", name, self.name)
 
     def _say(self, environment: Environment | None, error: StoreError) -> None:
         if environment is not None:

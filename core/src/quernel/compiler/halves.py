@@ -225,7 +225,8 @@ class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
         """Keeps the artifact, called after `load` and never before. Whether it was kept.
 
         Raises:
-            StoreError: the store cannot be used; the loader warns once and goes on.
+            StoreError: the store cannot be used; the loader warns once and goes on. It logs any other exception, and
+                the kernel, which is loaded by now, is launched all the same.
         """
 
     def drop(self, id: ArtifactId[VariantT]) -> None:  # noqa: A002

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import attrs
 
@@ -93,6 +93,21 @@ class JobResult:
     source: str | None = None
     artifact: Any = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has neither what its stage was to make nor why it did not, as a compiler broke its word."""
+        if self.failure is not None or self.artifact is not None:
+            return False
+        match self.stage:
+            case JobStage.EXPAND:
+                return self.ir_digest is None
+            case JobStage.LOWER:
+                return self.lowered is None
+            case JobStage.COMPILE | JobStage.FINALIZE:
+                return True
+            case _:
+                assert_never(self.stage)
+
 
 class WorkerLostError(RuntimeError):
     """A compile worker ended, or was ended, without an answer.
@@ -153,17 +168,21 @@ def run_group(
     group: Sequence[tuple[ArtifactId[Any], Any]],
     settings: JobSettings = DEFAULT_JOB_SETTINGS,
 ) -> list[JobResult]:
-    """Finalizes several lowered kernels together; the results in order, each as `run_job` gives it. Anywhere."""
+    """Finalizes several lowered kernels together; the results in order, each as `run_job` gives it. Anywhere.
+
+    Where the compiler fails as a whole, though it should not, each kernel is finalized alone.
+    """
     names = [id.kernel.name for id, _ in group]  # noqa: A001
+    members = [id for id, _ in group], [lowered for _, lowered in group]  # noqa: A001
     start_ns = time.perf_counter_ns()
     made: list[Any]
     with Compiling(f"compiling {names[0]} and {len(names) - 1} more"):
         try:
-            made = compiler.finalize_group([id for id, _ in group], [lowered for _, lowered in group])  # noqa: A001
+            made = compiler.finalize_group(*members)
             if len(made) != len(group):
                 raise CompilationError(f"{len(group)} kernels were to be finalized, the compiler gave {len(made)}")
-        except Exception as error:
-            made = [error] * len(group)
+        except Exception:  # of which kernel, nobody knows
+            made = ArtifactCompiler.finalize_group(compiler, *members)
     share_ns = (time.perf_counter_ns() - start_ns) // len(group)
     results = []
     for name, artifact in zip(names, made, strict=True):
@@ -201,6 +220,11 @@ def checked_result(compiler: ArtifactCompiler[Any, Any, Any], result: object, ke
         raise CompilationError(
             f"a worker answered with {type(result).__name__} instead of the result for {kernel}",
             fix="let the executor call quernel.compiler.job.run_job and hand back what it returns",
+        )
+    if result.is_empty:
+        raise CompilationError(
+            f"compiling {kernel} made nothing: the stage {result.stage.value!r} ended without a result or an error",
+            fix=f"report it to the authors of the backend for {compiler.target_info.backend}",
         )
     expected = (compiler.build_id.digest, compiler.target_info.fingerprint)
     for what, wanted, found in zip(("build", "target"), expected, (result.build_id, result.fingerprint), strict=True):

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["KeyLocks"]
 
 _MAX_HELD = 256
-"""More kernels than this are compiled in several rounds: each lock is an open file."""
+"""More kernels than this are compiled in several rounds: each lock is an open file. No more than a share of those that
+the system allows a process: macOS allows 256."""
+_SHARE_HELD = 0.25
 _NUM_DIGITS = 3
 """Digits of a key that name its lock file, so that there are at most 4096 files. Keys that share one wait in vain."""
 _POLL_S = 0.01
@@ -43,7 +45,7 @@ class KeyLocks:
         the settings, nothing is waited for any more.
         """
         names = {job: name_of(job) if self._is_possible else None for job in jobs}
-        taken = [job for job in jobs[:_MAX_HELD] if self._try(job, names[job], 0.0)]
+        taken = [job for job in jobs[: _most_held()] if self._try(job, names[job], 0.0)]
         if taken:
             return taken
         if self._try(jobs[0], names[jobs[0]], self._timeout_s):
@@ -104,6 +106,15 @@ class KeyLocks:
             assert self._environment is not None
             make_folder(self._environment.locks_path)
             self._is_folder_made = True
+
+
+def _most_held() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows, which allows thousands
+        return _MAX_HELD
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_HELD if limit == resource.RLIM_INFINITY else max(1, min(_MAX_HELD, int(limit * _SHARE_HELD)))
 
 
 def _free(lock: Any) -> None:

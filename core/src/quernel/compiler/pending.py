@@ -43,7 +43,7 @@ _STATES = {
 
 @final
 class Pending(Generic[VariantT, LoadedT]):
-    """One kernel that was requested. Any thread may ask for its state or wait for it; `await` works in any event loop.
+    """One kernel that was requested. Any thread may ask for its state or wait for it; `await` works in `asyncio`.
 
     Attributes:
         id: what was asked for.
@@ -104,13 +104,14 @@ class Pending(Generic[VariantT, LoadedT]):
             self._loader.compile_in_background()
 
     def __await__(self) -> Generator[Any, None, LoadedKernel[VariantT, LoadedT]]:
-        """Waits without blocking the event loop; compiles on other threads.
+        """Waits without blocking the event loop, which is one of `asyncio`; compiles on other threads.
 
         Raises:
             QuernelError: as `result`.
         """
-        if not self.is_done and is_compiling_allowed():
+        if not self.is_done and (is_compiling_allowed() or self.state is PendingState.BUILDING):
             import asyncio
+            import contextlib
 
             loop = asyncio.get_running_loop()
             ended: asyncio.Future[None] = loop.create_future()
@@ -120,7 +121,7 @@ class Pending(Generic[VariantT, LoadedT]):
                     ended.set_result(None)
 
             def tell() -> None:
-                if not loop.is_closed():
+                with contextlib.suppress(RuntimeError):  # the loop has been closed
                     loop.call_soon_threadsafe(wake)
 
             assert self._job is not None

@@ -137,14 +137,20 @@ class CompilationProcesses(Executor):
         for _ in range(min(number, self._max_workers - len(self._threads))):
             thread = threading.Thread(target=self._serve, name=f"quernel-worker_{len(self._threads)}", daemon=True)
             self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as failure:  # no more threads
+                self._threads.remove(thread)
+                if not self._threads:
+                    self._fail(failure)
+                return
 
     def _serve(self) -> None:
         """Starts a process and hands it tasks, one at a time; when it is lost and there is more to do, another."""
         try:
             while self._serve_one():
                 pass
-        except (WorkerLostError, OSError) as failure:
+        except Exception as failure:
             self._fail(failure)
         finally:
             with self._changed:

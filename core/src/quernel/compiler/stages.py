@@ -54,6 +54,10 @@ class GroupStep:
         group = [(job.id, job.lowered) for job in self.jobs]
         return run_group, (self.compiler, group, _settings(self.is_full))
 
+    def shared_out(self, result: object) -> list[object] | None:
+        """Each job's own part of what the worker gave, or `None`: the worker was lost, and any of them may be why."""
+        return result if isinstance(result, list) and len(result) == len(self.jobs) else None
+
 
 def _settings(is_full: bool) -> JobSettings:
     return JobSettings(is_full, logging.getLogger("quernel.compiler").getEffectiveLevel())

@@ -142,7 +142,12 @@ class LoaderTables:
         with self._lock:
             callbacks = () if job.is_settled else self._settle(job, state)
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:
+                import logging
+
+                logging.getLogger("quernel.compiler").exception("who waited for %s could not be told", job.name)
 
     def _settle(self, job: Job, state: JobState) -> tuple[Callable[[], object], ...]:
         if self._in_flight.get(job.key) is job:

@@ -40,18 +40,15 @@ class CompilationThreads(Executor):
         """The future of `fn(*args, **kwargs)`.
 
         Raises:
-            RuntimeError: it has been shut down.
+            RuntimeError: it has been shut down, or no thread can be started.
         """
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("the compilation threads have ended")
             future: Future[T] = Future()
-            self._tasks.put((future, lambda: fn(*args, **kwargs)))
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._max_workers:
-                name = f"quernel-compile_{len(self._threads)}"
-                thread = threading.Thread(target=self._work, name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._add_thread()
+            self._tasks.put((future, lambda: fn(*args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False, timeout_s: float | None = None) -> None:
@@ -66,6 +63,22 @@ class CompilationThreads(Executor):
             end_s = None if timeout_s is None else time.monotonic() + timeout_s
             for thread in self._threads:
                 thread.join(None if end_s is None else max(0.0, end_s - time.monotonic()))
+
+    def _add_thread(self) -> None:
+        """Starts one more; where the system has none to give, those that are there have to do.
+
+        Raises:
+            RuntimeError: there are none.
+        """
+        name = f"quernel-compile_{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def _cancel_queued(self) -> None:
         while True:

@@ -6,6 +6,7 @@ call. What code prints here, in Python or in C, goes to standard error.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import importlib
 import os
@@ -76,7 +77,8 @@ def _answer(frame: bytes) -> bytes:
     except Exception as error:
         outcome = False, error
     finally:
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # nowhere to write what was printed
+            sys.stdout.flush()
     return _pickled(*outcome)
 
 

@@ -22,11 +22,13 @@ __all__ = ["WorkerProcess", "packed_call"]
 
 _START_LIMIT_S = 120.0
 _MAX_LINES = 40
+_MAX_BYTES = 1 << 16
+"""More is not read of what a worker wrote, and not kept of it."""
 
 
 def packed_call(function: Callable[..., object], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
     """A call as a worker takes it, with the caller's module path and settings."""
-    path = [os.path.abspath(place) for place in sys.path]
+    path = _module_path()
     call = pickle.dumps((function, arguments, keywords), pickle.HIGHEST_PROTOCOL)
     return pickle.dumps((path, settings.variables(), call), pickle.HIGHEST_PROTOCOL)
 
@@ -82,8 +84,8 @@ class WorkerProcess:
         """The last lines that it wrote to standard error since this was last asked."""
         if self._errors is None or not os.fstat(self._errors.fileno()).st_size:
             return ()
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").rstrip().splitlines()
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _MAX_BYTES))
+        lines = self._errors.read(_MAX_BYTES).decode(errors="replace").rstrip().splitlines()
         self._errors.truncate(0)
         return tuple(lines[-_MAX_LINES:])
 
@@ -186,12 +188,23 @@ def _manner(status: int) -> str:
         return f"was killed by signal {-status}"
 
 
+def _module_path() -> list[str]:
+    """Where this process finds modules, made absolute, without what Python passes over."""
+    path = []
+    for place in sys.path:
+        if isinstance(place, str) and "\0" not in place:
+            with contextlib.suppress(OSError):  # it depends on the current folder, which was deleted
+                path.append(os.path.abspath(place))
+    return path
+
+
 def _environment() -> dict[str, str]:
     """The environment of a worker: this process's, and where modules are found."""
     inherited = dict(os.environ)
     if sys.flags.ignore_environment:
         inherited = {name: value for name, value in inherited.items() if not name.startswith("PYTHON")}
-    inherited["PYTHONPATH"] = os.pathsep.join([os.path.abspath(place) for place in sys.path])
+    listable = [place for place in _module_path() if os.pathsep not in place]  # the rest comes with the first call
+    inherited["PYTHONPATH"] = os.pathsep.join(listable)
     inherited.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads that nobody needs there take time and memory to start
     return inherited
 
