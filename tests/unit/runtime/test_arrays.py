@@ -197,6 +197,15 @@ def test_empty_arrays_work(device: Device) -> None:
     array.fill(1)
 
 
+@pytest.mark.parametrize("key", [np.s_[..., 2:], np.s_[::-2, :, 1], np.s_[:, :, ::-1], np.s_[3:1, 0:0, 4]])
+def test_views_of_an_empty_array_work_wherever_they_would_begin(device: Device, key: Any) -> None:
+    view = device.zeros((5, 0, 5), qn.f32)[key]
+    assert view.numpy().shape == view.shape == np.empty((5, 0, 5))[key].shape
+    view.copy_from(np.zeros(view.shape, np.float32))
+    view.copy_from(view.copy())
+    view[...] = 5
+
+
 def test_value_of_one_element_as_a_python_number(device: Device) -> None:
     array = device.array(np.array([1.5, 0.0]))
     assert array[0].item() == 1.5

@@ -449,6 +449,8 @@ class DeviceArray:
         host = self._allocation.host
         if host is None:
             return None
+        if not self.size:  # NumPy checks the strides of what has no elements too.
+            return np.empty(self.shape, dtype or self.numpy_dtype)
         return np.ndarray(self.shape, dtype or self.numpy_dtype, host, self._offset, self.strides)
 
     def _bounds(self) -> tuple[int, int]:
