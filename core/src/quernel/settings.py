@@ -30,6 +30,7 @@ __all__ = [
     "interpret",
     "launch_variables",
     "lock_timeout_s",
+    "native_launches",
     "no_cache",
     "num_threads",
     "records_level",
@@ -59,6 +60,7 @@ VARIABLES = {
     "QUERNEL_ENVIRONMENT": "the folder that keeps compiled kernels and records",
     "QUERNEL_INTERPRET": "every launch runs in the reference interpreter: 1 or 0 (default)",
     "QUERNEL_LOCK_TIMEOUT": "seconds to wait for another process that compiles the same kernel, 60 by default",
+    "QUERNEL_NATIVE_LAUNCHES": "native code may read the arguments of launches on the CPU: 1 (default) or 0",
     "QUERNEL_NO_CACHE": "nothing is kept in the store or read from it: 1 or 0 (default)",
     "QUERNEL_NUM_THREADS": "the number of CPU threads; by default one per available core",
     "QUERNEL_RECORDS": "what is recorded of compilations: off, basic (default) or full",
@@ -124,6 +126,11 @@ def launch_variables() -> tuple[Mapping[Any, Any], Mapping[str, str], Any, Any, 
         return None
     checked, interpret, device = map(_ENVIRON.encodekey, ("QUERNEL_CHECKED", "QUERNEL_INTERPRET", "QUERNEL_DEVICE"))
     return _RAW, _ENVIRON, checked, interpret, device
+
+
+def native_launches() -> bool:
+    """Whether `QUERNEL_NATIVE_LAUNCHES` (default on) lets native code read the arguments of launches on the CPU."""
+    return _text("QUERNEL_NATIVE_LAUNCHES") is None or _flag("QUERNEL_NATIVE_LAUNCHES")
 
 
 def no_cache() -> bool:
@@ -234,7 +241,8 @@ def refusals() -> tuple[SettingError, ...]:
     found = []
     for read in (
         environment_path, device, checked, interpret, no_cache, num_threads, cpu_emitter, cpu_coarsening,
-        cpu_mathematics, cpu_streaming, records_level, several_points, compile_limit_s, lock_timeout_s,
+        cpu_mathematics, cpu_streaming, native_launches, records_level, several_points, compile_limit_s,
+        lock_timeout_s,
     ):  # fmt: skip
         try:
             read()

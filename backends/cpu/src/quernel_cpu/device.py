@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import struct
 import time
@@ -12,7 +13,7 @@ from typing import Any
 from quernel.compiler.artifacts import ArtifactHeader
 from quernel.geometry import MAX_NDIM, Geometry, LaunchForm
 from quernel.runtime.host_memory import HostMemoryOperations
-from quernel.runtime.operations import DeviceInfo, PreparedLaunch, ShapedLaunch
+from quernel.runtime.operations import DeviceInfo, Operand, PreparedLaunch, ReadingLaunch, ShapedLaunch
 from quernel_cpu.caches import streams
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cpu.pool import run_pieces, threads_of_launch
@@ -98,6 +99,38 @@ class CpuDevice(HostMemoryOperations[Loaded]):
                 untimed = _UNTIMED
 
         return shaped
+
+    def prepare_reading(
+        self,
+        loaded: Loaded,
+        header: ArtifactHeader,
+        geometry: Geometry,
+        stream: Any,
+        operands: tuple[Operand, ...],
+        *,
+        aligned16: bool,
+    ) -> tuple[ReadingLaunch, ShapedLaunch] | None:
+        """The same with the arguments read by native code, which also makes the launches that are not timed.
+
+        Those keep the GIL, as they take less than it does to get it back from a thread that is busy.
+        """
+        from quernel_cpu.native_launching import native_launch
+
+        packed = pack_geometry(geometry, streams=_streams(loaded, geometry))
+        num_items, unit = _num_items(geometry), _unit(geometry)
+        untimed = ctypes.c_int64(0)
+        reading = native_launch(
+            operands, header.params, header.slots, aligned16, loaded.address, packed, num_items, untimed, loaded
+        )
+        if reading is None:
+            return None
+
+        def shaped(arguments: bytes) -> None:
+            _run(loaded, packed, num_items, unit, arguments)
+            if not loaded.scratch_bytes and loaded.ns_per_item * num_items < _WORTH_TELLING_NS:
+                untimed.value = _UNTIMED
+
+        return reading, shaped
 
 
 def pack_geometry(geometry: Geometry, *, streams: bool = False) -> bytes:

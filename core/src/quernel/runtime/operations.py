@@ -28,7 +28,9 @@ __all__ = [
     "DeviceOperations",
     "Health",
     "Memory",
+    "Operand",
     "PreparedLaunch",
+    "ReadingLaunch",
     "RepeatedLaunch",
     "ShapedLaunch",
     "Unavailable",
@@ -50,6 +52,20 @@ CellLaunch = tuple[Callable[[], Any], Callable[[Any], None]]
 """`take, shaped`: `take()` gives cells that are nobody else's, or raises `IndexError` when there are none left.
 
 Their attribute `buffer` is writable memory for one cell per slot; `shaped(cells)` launches, and takes them back.
+"""
+
+Operand = tuple[type, "np.dtype[Any] | None", int]
+"""What one argument of a launch is: its class exactly, and of a NumPy array the dtype and rank.
+
+An array of the device, of which only the address is passed, is given as that: an `int`.
+"""
+
+ReadingLaunch = Callable[..., Any]
+"""`reading(*arguments)`: one launch in one shape and stream of arguments that it reads itself, one per parameter.
+
+It gives `True` if it has launched, the arguments' bytes for a `ShapedLaunch` if it has only read them, and `None`, with
+nothing done, for whatever the general path should look at: arguments that are not exactly of the operands' kinds, that
+do not fit, or that the kernel writes and must not.
 """
 
 RepeatedLaunch = Callable[[], None]
@@ -229,6 +245,26 @@ class DeviceOperations(ABC, Generic[LoadedT]):
         """The same for a launcher that writes the cells itself, where the driver reads them; MAY be given.
 
         `None`: the bytes are as good.
+
+        Raises:
+            LaunchError: the device does not take that shape.
+        """
+        return None
+
+    def prepare_reading(
+        self,
+        loaded: LoadedT,
+        header: ArtifactHeader,
+        geometry: Geometry,
+        stream: Any,
+        operands: tuple[Operand, ...],
+        *,
+        aligned16: bool,
+    ) -> tuple[ReadingLaunch, ShapedLaunch] | None:
+        """A function that reads arguments of these kinds as well as it launches, and what launches if that did not.
+
+        MAY be given. The NumPy arrays among the arguments are C-contiguous, hold at least one element and fewer than
+        2**31, and lie at multiples of 16 bytes all together or, without `aligned16`, not all of them.
 
         Raises:
             LaunchError: the device does not take that shape.

@@ -22,6 +22,7 @@ from quernel import settings
 from quernel.compiler.arguments import bf16_bits
 from quernel.compiler.artifacts import Slot, SlotKind
 from quernel.dtypes import bf16
+from quernel.errors import LaunchError
 from quernel.runtime.argument_reading import read_arguments
 from quernel.runtime.argument_types import alignment_of
 from quernel.runtime.arrays import DeviceArray
@@ -35,13 +36,17 @@ from quernel.store import generation
 if TYPE_CHECKING:
     from quernel.geometry import Geometry
     from quernel.runtime.devices import Device
+    from quernel.runtime.operations import Operand, ReadingLaunch, ShapedLaunch
     from quernel.runtime.parameters import Parameters
     from quernel.runtime.ready import Ready
 
 __all__ = ["Placing", "QuickLaunch", "QuickPlan", "plan_for"]
 
-QuickLaunch = tuple["QuickPlan", Callable[[], Any] | None, Callable[[Any], None]]
-"""A plan, what gives cells to write (`None`: the arguments are passed as bytes), and what launches."""
+QuickLaunch = tuple["QuickPlan", Callable[..., Any] | None, Callable[[Any], None]]
+"""A plan, what takes the arguments, and what launches.
+
+By the plan, what takes them gives cells to write, or reads and launches itself; `None`: they are passed as bytes.
+"""
 
 _PREFIX: Final = "_q_"
 """Begins all names in a written function; parameters have numbers."""
@@ -81,6 +86,7 @@ class QuickPlan:
     """
 
     __slots__ = (
+        "_operands",
         "_waits",
         "_writes_cells",
         "block",
@@ -103,6 +109,7 @@ class QuickPlan:
         has_stream: bool,
         waits: bool,
         writes_cells: bool,
+        operands: tuple[Operand, ...] | None,
     ) -> None:
         self.ready = ready
         self.function = function
@@ -112,6 +119,7 @@ class QuickPlan:
         self.has_stream = has_stream
         self._waits = waits
         self._writes_cells = writes_cells
+        self._operands = operands
         self.launcher_type: Any = None
 
     def is_placed_for(self, device: Device | None) -> bool:
@@ -139,6 +147,12 @@ class QuickPlan:
             given = operations.prepare_cells(ready.loaded, ready.header, geometry, stream)
             assert given is not None
             return self, *given
+        if self._operands is not None:
+            read = _reading(ready, geometry, stream, self._operands, self.facts)
+            if read is None:
+                ready.plans.clear()
+                raise LaunchError("the backend has stopped to read arguments itself")
+            return self, *read
         run = operations.prepare_shape(ready.run, ready.loaded, ready.header, geometry, stream)
         if not self._waits:
             return self, None, run
@@ -189,6 +203,8 @@ def _made(launcher: Launcher, ready: Ready, args: tuple[Any, ...], placing: Plac
     writer = _Writer(ready, facts, writes_cells=writes_cells)
     if not writer.read(parameters, args):
         return None
+    if not writes_cells:
+        writer.leave_reading(facts, geometry, launcher._handle)
     raw, environ, checked, interpret, device = variables
     writer.put(
         MISSING=MISSING,
@@ -231,9 +247,19 @@ def _made(launcher: Launcher, ready: Ready, args: tuple[Any, ...], placing: Plac
         has_stream=launcher._stream is not None,
         waits=ready.waits and writer.has_host_arrays,
         writes_cells=writes_cells,
+        operands=writer.operands if writer.is_left else None,
     )
     function.__globals__[f"{_PREFIX}PLAN"] = plan
     return plan
+
+
+def _reading(
+    ready: Ready, geometry: Geometry, stream: Any, operands: tuple[Operand, ...], facts: int
+) -> tuple[ReadingLaunch, ShapedLaunch] | None:
+    """What reads the arguments and launches, where the backend does both."""
+    aligned16 = bool(facts & ALIGNED16)
+    prepare = ready.device.operations.prepare_reading
+    return prepare(ready.loaded, ready.header, geometry, stream, operands, aligned16=aligned16)
 
 
 class _Writer:
@@ -241,6 +267,11 @@ class _Writer:
 
     def __init__(self, ready: Ready, facts: int, *, writes_cells: bool) -> None:
         self.conditions: list[str] = []
+        self.operands: tuple[Operand, ...] = ()
+        self.is_left = False
+        """Whether the backend reads the arguments."""
+        self._argument_conditions: list[str] = []
+        """Those that a backend which reads the arguments sees to."""
         self.objects: dict[str, Any] = {"__builtins__": {"Exception": Exception, "float": float}}
         self._ready = ready
         self._facts = facts
@@ -249,6 +280,7 @@ class _Writer:
         self._passed: list[int] = []
         self._host: dict[int, int] = {}
         """Ranks of the NumPy arrays, by the parameter's number."""
+        self._on_device: set[int] = set()
         self._alignments: list[str] = []
 
     def put(self, **objects: Any) -> None:
@@ -270,15 +302,23 @@ class _Writer:
             if isinstance(value, DeviceArray):
                 self.put(**{f"K{place}": value.launch_kind})
                 self.conditions.append(f"{self._names[place]}.launch_kind is _q_K{place}")
+                self.operands += ((int, None, 0),)
+                self._on_device.add(place)
             elif isinstance(value, np.ndarray):
                 if type(value) is not np.ndarray or not self._host_array(place, value):
                     return False
+                self.operands += ((np.ndarray, value.dtype, value.ndim),)
             elif type(value) is np.void or "__attrs_attrs__" in type(value).__dict__:
                 return False
             else:
                 self._scalar(place, value, number)
+                self.operands += ((type(value), None, 0),)
             number += 1
         return True
+
+    def leave_reading(self, facts: int, geometry: Geometry, stream: Any) -> None:
+        """Leaves the reading of the arguments to the backend, if it does that."""
+        self.is_left = _reading(self._ready, geometry, stream, self.operands, facts) is not None
 
     def guard(self, ready: Ready) -> None:
         """Adds what the kernel captured."""
@@ -314,6 +354,7 @@ class _Writer:
         conditions = [
             "_q_plan is _q_PLAN",
             *self.conditions,
+            *(() if self.is_left else self._argument_conditions),
             "not _q_rest",
             "not _q_named",
             "not _q_STANDING",
@@ -325,7 +366,16 @@ class _Writer:
         ]
         given = "".join(f"{name}, " for name in self._names)
         taken = "".join(f"{name}=_q_MISSING, " for name in self._names)
-        lines = [
+        return "\n".join(
+            [
+                *self._head(parameters, taken),
+                *(self._launched_by_backend(conditions, given) if self.is_left else self._launched(conditions, given)),
+            ]
+        )
+
+    def _head(self, parameters: Parameters, taken: str) -> list[str]:
+        """The lines that give every parameter its argument."""
+        return [
             # By position only: Python's own words for a doubled or unknown keyword are not ours.
             f"def __call__(_q_self, {taken}/, *_q_rest, **_q_named):",
             "    _q_arguments = None",
@@ -342,6 +392,30 @@ class _Writer:
                 for place, default in enumerate(parameters.defaults)
                 if default is not MISSING
             ),
+        ]
+
+    def _launched_by_backend(self, conditions: list[str], given: str) -> list[str]:
+        """The lines that launch where the backend reads the arguments. What it does is never done twice."""
+        arguments = ", ".join(
+            f"{self._names[place]}{'.address' if place in self._on_device else ''}" for place in self._passed
+        )
+        return [
+            "    _q_read = None",
+            "    try:",
+            "        _q_plan, _q_take, _q_run = _q_self._quick",
+            f"        if {' and '.join(conditions)}: _q_read = _q_take",
+            "    except Exception:",  # As below.
+            "        _q_read = None",
+            f"    if _q_read is not None: _q_arguments = _q_read({arguments})",
+            "    if _q_arguments is True: return",
+            "    if _q_arguments is None:",
+            f"        return _q_GENERAL(_q_self, ({given}), _q_rest, _q_named)",
+            "    _q_run(_q_arguments)",
+        ]
+
+    def _launched(self, conditions: list[str], given: str) -> list[str]:
+        """The lines that read the arguments and launch."""
+        lines = [
             "    try:",
             "        _q_plan, _q_take, _q_run = _q_self._quick",
             f"        if {' and '.join(conditions)}:",
@@ -371,7 +445,7 @@ class _Writer:
             f"        return _q_GENERAL(_q_self, ({given}), _q_rest, _q_named)",
             "    _q_run(_q_arguments)",
         ]
-        return "\n".join(lines)
+        return lines
 
     def _constant(self, place: int, value: Any) -> None:
         name = self._names[place]
@@ -385,16 +459,16 @@ class _Writer:
     def _scalar(self, place: int, value: Any, number: int) -> None:
         name = self._names[place]
         self.put(**{f"K{place}": type(value)})
-        self.conditions.append(f"{name}.__class__ is _q_K{place}")
+        self._argument_conditions.append(f"{name}.__class__ is _q_K{place}")
         for index, least, greatest in self._ready.bounded:
             if index == number:
                 self.put(**{f"L{place}": least, f"H{place}": greatest})
-                self.conditions.append(f"_q_L{place} <= {name} <= _q_H{place}")
+                self._argument_conditions.append(f"_q_L{place} <= {name} <= _q_H{place}")
         for index, largest in self._ready.narrow:
             if index == number:
                 self.put(**{f"F{place}": largest})
                 number_of = name if type(value) is float else f"float({name})"
-                self.conditions.append(f"-_q_F{place} <= {number_of} <= _q_F{place}")
+                self._argument_conditions.append(f"-_q_F{place} <= {number_of} <= _q_F{place}")
 
     def _host_array(self, place: int, value: np.ndarray[Any, Any]) -> bool:
         """Takes in a NumPy array. Asking for its bytes shows that it is writable and contiguous."""
@@ -404,10 +478,10 @@ class _Writer:
         self._host[place] = value.ndim
         self.put(ARRAY=np.ndarray, ADDRESS=ctypes.addressof, FROM=_NOTHING.from_buffer, MANY=MANY)
         self.put(**{f"K{place}": value.dtype})
-        self.conditions.append(f"{name}.__class__ is _q_ARRAY and {name}.dtype is _q_K{place}")
+        self._argument_conditions.append(f"{name}.__class__ is _q_ARRAY and {name}.dtype is _q_K{place}")
         if value.dtype.names is not None:  # They can be changed in place, and the kernel knows the fields by them.
             self.put(**{f"N{place}": value.dtype.names})
-            self.conditions.append(f"_q_K{place}.names is _q_N{place}")
+            self._argument_conditions.append(f"_q_K{place}.names is _q_N{place}")
         alignment = alignment_of(value.dtype)
         if (not self._facts & ALIGNED16 and alignment > 1) or alignment > 16:
             self._alignments.append(f"not _q_a{place} % {alignment:d}")
