@@ -243,8 +243,12 @@ HOST_CHANGES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
 }
 
 
+@pytest.mark.parametrize("is_native", ["1", "0"])
 @pytest.mark.parametrize("name", list(HOST_CHANGES))
-def test_changes_of_numpy_arrays_mean_the_same_both_ways(name: str) -> None:
+def test_changes_of_numpy_arrays_mean_the_same_both_ways(
+    name: str, is_native: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUERNEL_NATIVE_LAUNCHES", is_native)
     a, out = np.arange(16, dtype=np.float32).reshape(4, 4), np.zeros((4, 4))
     launcher = fresh(rows).over((2, 4))
     for _ in range(3):
