@@ -90,7 +90,7 @@ def _run(command: list[str], *, given: str = "", folder: str | None = None) -> s
     environment = {**os.environ, "LC_ALL": "C"}  # complaints are read, so they are to be in English
     try:
         done = subprocess.run(
-            command, input=given, cwd=folder, env=environment, capture_output=True, text=True, check=False
+            command, input=given, cwd=folder, env=environment, capture_output=True, encoding="utf-8", errors="replace"
         )
     except OSError as error:
         raise CompilationError(
