@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from quernel.capabilities import Capabilities, TargetInfo
-from quernel.compiler import AlignedVariant, ArtifactId, CFamilyCompiler, CompilationError, LoweredText
+from quernel.compiler import AlignedVariant, ArtifactId, CFamilyCompiler, CompilationError, LoweredText, Signature
 from quernel.runtime.operations import Unavailable
 from quernel_c._toolchain import Toolchain, compile_library, find_toolchain
 from quernel_c.types import CArtifact
@@ -61,6 +61,10 @@ class CCompiler(CFamilyCompiler[AlignedVariant, CArtifact]):
         """What this process's compiler makes; of no target where there is none."""
         toolchain = find_toolchain()
         return "" if isinstance(toolchain, Unavailable) else toolchain.fingerprint
+
+    def default_variant(self, signature: Signature) -> AlignedVariant:
+        """The variant of whole arrays of ordinary size. It is one that `CTarget.variant` gives, so launches find it."""
+        return AlignedVariant(contiguous=True, index32=True)
 
     def dialect(self, module: Module, variant: AlignedVariant) -> Dialect:
         """C, the same for every kernel."""
