@@ -117,6 +117,7 @@ def test_a_device_makes_arrays_of_vectors(quernel_device: Any) -> None:
     assert b.numpy().tolist() == [[5, 6], [6, 6], [7, 6]]
 
 
+@pytest.mark.quernel_needs("barriers")
 def test_vectors_in_shared_memory(quernel_device: Any) -> None:
     kernel = kernel_of(
         "@qn.kernel\n"
