@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import io
 import sys
 import threading
@@ -20,7 +21,7 @@ from tests.unit.runtime.scripted import ScriptedDevice
 import quernel as qn
 from quernel.compiler import PendingState
 from quernel.errors import CompilationError, KernelSyntaxError, KernelTypeError, LaunchError
-from quernel.runtime import progress
+from quernel.runtime import interceptors, progress
 from quernel.runtime.devices import Device
 
 
@@ -132,6 +133,79 @@ def test_other_threads_run_their_launches(gpu: Device, seen: ScriptedDevice) -> 
         thread.join()
         assert len(block) == 0
     assert len(seen.launches) == 1
+
+
+def test_tasks_of_a_block_are_in_it_until_it_ends(gpu: Device, seen: ScriptedDevice) -> None:
+    x = gpu.zeros(8, qn.f64)
+
+    async def launch(block_ended: asyncio.Event) -> None:
+        counted.over(8)(x)
+        await block_ended.wait()
+        counted.over(8)(x)
+        assert x.numpy() is not None
+
+    async def main() -> None:
+        block_ended = asyncio.Event()
+        with gpu.compiling() as block:
+            task = asyncio.create_task(launch(block_ended))
+            await asyncio.sleep(0)
+            assert (len(block), len(seen.launches)) == (1, 0)
+        counted.over(8)(x)
+        assert len(seen.launches) == 1
+        with block:  # the same object, for others than the task
+            block_ended.set()
+            await task
+            assert (len(block), len(seen.launches)) == (0, 2)
+
+    asyncio.run(main())
+
+
+def test_task_made_before_a_block_is_not_in_it(gpu: Device, seen: ScriptedDevice) -> None:
+    x = gpu.zeros(8, qn.f64)
+
+    async def launch() -> None:
+        counted.over(8)(x)
+
+    async def main() -> None:
+        task = asyncio.create_task(launch())
+        with gpu.compiling() as block:
+            await task
+            assert (len(block), len(seen.launches)) == (0, 1)
+
+    asyncio.run(main())
+
+
+def test_threads_with_a_copied_context_lose_no_launch_as_the_block_ends(gpu: Device, seen: ScriptedDevice) -> None:
+    x = gpu.zeros(8, qn.f64)
+    for _ in range(20):
+        before = len(seen.launches)
+        is_over = threading.Event()
+        with gpu.compiling():
+            context = contextvars.copy_context()
+            thread = threading.Thread(target=context.run, args=(launch_until, is_over, x))
+            thread.start()
+        is_over.set()
+        thread.join()
+        assert len(seen.launches) > before
+
+
+def launch_until(is_over: threading.Event, x: Any) -> None:
+    is_waiting = True
+    while is_waiting:
+        is_waiting = not is_over.is_set()
+        counted.over(8)(x)
+
+
+def test_block_may_be_left_in_another_context(gpu: Device, seen: ScriptedDevice) -> None:
+    x = gpu.zeros(8, qn.f64)
+    block = gpu.compiling()
+    contextvars.copy_context().run(block.__enter__)
+    counted.over(8)(x)
+    assert len(block) == 0
+    contextvars.copy_context().run(block.__exit__, None, None, None)
+    saxpy.over(8)(1.0, x, x)
+    assert len(seen.launches) == 2
+    assert not interceptors.standing
 
 
 def test_inner_blocks_leave_compiling_to_the_outermost_of_their_device(gpu: Device, seen: ScriptedDevice) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
@@ -25,6 +26,8 @@ __all__ = ["CompilingLaunches", "compile_kernels"]
 Wanted = dict[ArtifactId[Any], KernelDefinition]
 """What is to be compiled, each once, in the order in which it was first wanted."""
 
+Arrays = list[tuple[DeviceArray, str, KernelDefinition]]
+"""Arrays that were arguments, with the parameter's name and the kernel."""
 
 Failures = list[tuple[str, Exception]]
 
@@ -37,6 +40,8 @@ class CompilingLaunches(LaunchMode):
     the others are loaded all the same, and the error is raised then. Within another such block of the device, the outer
     one compiles for both. A block that is left with an error compiles nothing and forgets what it queued.
 
+    Tasks and threads that have a copy of the block's context are in the block too, until it ends; then they launch.
+
     As no launch runs, no result is there: inside, reading an array that a queued launch would write, or waiting for the
     device, raises `LaunchError`. The elements of NumPy arrays that were arguments just stay as they are.
     """
@@ -48,7 +53,8 @@ class CompilingLaunches(LaunchMode):
         self._executor = executor
         self._progress = progress
         self._wanted: Wanted = {}
-        self._arrays: list[tuple[DeviceArray, str, KernelDefinition]] = []
+        self._arrays: Arrays = []
+        self._ending = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -58,26 +64,31 @@ class CompilingLaunches(LaunchMode):
 
     def __enter__(self) -> CompilingLaunches:
         self.device.check_open()
-        if self._token is not None:
+        if self._entry is not None:
             raise LaunchError("this block is entered already", fix="make another with device.compiling()")
         self._wanted, self._arrays = {}, []
         super().__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        super().__exit__(*exception)
+        with self._ending:
+            super().__exit__(*exception)
         arrays, self._arrays = self._arrays, []
         if exception[0] is not None or not self._wanted:
             return
-        outer = next((mode for mode in reversed(modes()) if self._is_outer(mode)), None)
-        if isinstance(outer, CompilingLaunches):
-            outer._wanted = {**outer._wanted, **self._wanted}
-            outer._arrays += arrays
-        else:
+        outer = (mode for mode in reversed(modes()) if isinstance(mode, CompilingLaunches))
+        if not any(mode.device is self.device and mode._add(self._wanted, arrays) for mode in outer):
             compile_wanted(self.device, self._wanted, self._executor, self._progress)
 
-    def _is_outer(self, mode: LaunchMode) -> bool:
-        return isinstance(mode, CompilingLaunches) and mode.device is self.device
+    def _add(self, wanted: Wanted, arrays: Arrays) -> bool:
+        """Whether the block took what is to be compiled; not if it has just ended, as other threads may be in it."""
+        with self._ending:
+            if self._entry is None:
+                return False
+            for id, definition in wanted.items():  # noqa: A001
+                self._wanted.setdefault(id, definition)
+            self._arrays += arrays
+            return True
 
     def take(self, launch: RequestedLaunch) -> bool:
         """Queues what the launch needs, if it is on this device.
@@ -89,11 +100,8 @@ class CompilingLaunches(LaunchMode):
             return False
         refuse_while_compiling(f"queue {launch.kernel.origin.name}")
         definition, id = launch.identified()  # noqa: A001
-        self._wanted.setdefault(id, definition)
-        for spec, value in _parts(launch):
-            if isinstance(value, DeviceArray):
-                self._arrays.append((value, spec.name, definition))
-        return True
+        arrays = [(value, spec.name, definition) for spec, value in _parts(launch) if isinstance(value, DeviceArray)]
+        return self._add({id: definition}, arrays)
 
     def take_graph(self, device: Device) -> bool:
         """Takes launches of graphs of the device: nothing of them is left to compile."""

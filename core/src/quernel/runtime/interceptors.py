@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -31,23 +32,26 @@ __all__ = [
 class LaunchMode:
     """Is shown each launch of its context before anything is compiled for it, within a `with` block.
 
-    It holds for the current context, as `contextvars` define it: other threads are not affected. An object stands for
-    one `with` block at a time.
+    It holds for the current context, as `contextvars` define it, and for tasks that are made within the block, until
+    the block ends: other threads are not affected. An object stands for one `with` block at a time.
     """
 
-    _token: Token[tuple[LaunchMode, ...]] | None = None
+    _entry: _Entry | None = None
+    _token: Token[tuple[_Entry, ...]] | None = None
 
     def __enter__(self) -> Any:
-        assert self._token is None, "a mode was entered twice"
-        self._token = _modes.set((*_modes.get(), self))
+        assert self._entry is None, "a mode was entered twice"
+        self._entry = _Entry(self)
+        self._token = _entries.set((*_entries.get(), self._entry))
         stand(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        token, self._token = self._token, None
+        token, self._token, self._entry = self._token, None, None
         step_aside(self)
         if token is not None:
-            _modes.reset(token)
+            with contextlib.suppress(ValueError):  # another context than the one that entered, where it ended just now
+                _entries.reset(token)
 
     def take(self, launch: RequestedLaunch) -> bool:
         """Is shown a launch whose arguments fit so far. Gives whether it was taken, and is not to run.
@@ -70,12 +74,26 @@ class LaunchMode:
         return
 
 
-_modes: ContextVar[tuple[LaunchMode, ...]] = ContextVar("quernel_launch_modes", default=())
+class _Entry:
+    """One `with` block of a mode. Contexts that were copied within the block still have it when the block has ended."""
+
+    __slots__ = ("mode",)
+
+    def __init__(self, mode: LaunchMode) -> None:
+        self.mode = mode
+
+
+_entries: ContextVar[tuple[_Entry, ...]] = ContextVar("quernel_launch_modes", default=())
+
+
+def modes() -> tuple[LaunchMode, ...]:
+    """The modes whose blocks this context is in, the innermost last."""
+    return tuple(entry.mode for entry in _entries.get() if entry.mode._entry is entry)
 
 
 def _start_over() -> None:
     """In the child of a fork: only this thread is there, and devices have let their interceptors go."""
-    standing[:] = _modes.get()
+    standing[:] = modes()
 
 
 if hasattr(os, "register_at_fork"):
@@ -84,21 +102,17 @@ if hasattr(os, "register_at_fork"):
 
 def is_taken(launch: RequestedLaunch) -> bool:
     """Whether a mode of this context takes a launch, which is then not to run."""
-    return any(mode.take(launch) for mode in reversed(_modes.get()))
+    return any(mode.take(launch) for mode in reversed(modes()))
 
 
 def is_graph_taken(device: Device) -> bool:
     """Whether a mode of this context takes the launch of a graph, which is then not to run."""
-    return any(mode.take_graph(device) for mode in reversed(_modes.get()))
+    return any(mode.take_graph(device) for mode in reversed(modes()))
 
 
 def has_modes() -> bool:
     """Whether this context has any."""
-    return bool(_modes.get())
-
-
-modes = _modes.get
-"""`modes() -> tuple[LaunchMode, ...]`: those of this context, the innermost last."""
+    return bool(modes())
 
 
 def before_reading(array: DeviceArray) -> None:
@@ -107,7 +121,7 @@ def before_reading(array: DeviceArray) -> None:
     Raises:
         LaunchError: one says that they may not.
     """
-    for mode in _modes.get():
+    for mode in modes():
         mode.before_reading(array)
 
 
@@ -117,7 +131,7 @@ def before_waiting(device: Device) -> None:
     Raises:
         LaunchError: one says that it may not.
     """
-    for mode in _modes.get():
+    for mode in modes():
         mode.before_waiting(device)
 
 
