@@ -72,6 +72,38 @@ def test_device_functions_keep_their_types_and_arrays_their_number_of_axes(tmp_p
     assert errors_in(PROGRAM, tmp_path) == [12, 13, 17]
 
 
+HALVES = """
+from typing import Any, TypeVar
+from quernel.compiler import ArtifactOf, ArtifactStore, Signature, VariantOf, store_compiled
+from quernel.identity import KernelCacheKey
+from quernel.store import StoredArtifact
+from quernel_cpu.compiler import CpuCompiler
+from quernel_cpu.target import CpuTarget
+from quernel_cpu.types import CpuArtifact, CpuVariant
+
+V = TypeVar("V")
+A = TypeVar("A")
+
+def variant(half: VariantOf[V]) -> V: raise KeyError
+def keep(half: ArtifactOf[A], artifact: A) -> A: return artifact
+
+def uses(compiler: CpuCompiler, target: CpuTarget, artifact: CpuArtifact, store: ArtifactStore) -> None:
+    one: CpuVariant = variant(compiler)
+    two: CpuVariant = variant(target)
+    wrong: str = variant(compiler)
+    also: CpuArtifact = keep(target, artifact)
+    wrong_too: str = keep(target, artifact)
+    took: bool = store_compiled(store, KernelCacheKey("0"), StoredArtifact(b"", b""), entry="k", pinned=True)
+    none: bool = store_compiled(None, KernelCacheKey("0"), StoredArtifact(b"", b""))
+    store_compiled(store, KernelCacheKey("0"), StoredArtifact(b"", b""), entry=3)
+    store_compiled(store)
+"""
+
+
+def test_types_of_halves_are_bound_and_storing_takes_what_a_store_takes(tmp_path: Path) -> None:
+    assert errors_in(HALVES, tmp_path) == [19, 21, 24, 25]
+
+
 def errors_in(program: str, folder: Path) -> list[int]:
     """The lines that mypy finds wrong."""
     pytest.importorskip("mypy", reason="checking types needs mypy")

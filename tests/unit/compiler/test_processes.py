@@ -465,10 +465,25 @@ def test_small_batch_starts_no_process(environment: Environment, own_processes: 
 
 
 def test_large_batch_is_shared_with_processes_once_they_are_up(
-    environment: Environment, own_processes: CompilationProcesses
+    environment: Environment, own_processes: CompilationProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    is_shared = threading.Event()
+    perform_there, perform_here = own_processes._perform, executors._perform
+
+    def note(worker: WorkerProcess, task: Any) -> bool:
+        if not task.future.cancelled():
+            is_shared.set()
+        return perform_there(worker, task)
+
+    def wait_for_company(step: Any) -> object:
+        if own_processes.num_workers:  # they are on their way, for which a busy machine may take long
+            assert is_shared.wait(60)
+        return perform_here(step)
+
+    monkeypatch.setattr(own_processes, "_perform", note)
+    monkeypatch.setattr(executors, "_perform", wait_for_company)
     bench = bench_of(environment, None)
-    for number in range(60):  # processes come up before the calling thread alone is through, on a busy machine too
+    for number in range(60):
         bench.enqueue(f"slow{number}", definition(f"slow{number}", number + 5))
     assert bench.loader.compile_queued() == 60
     workers = {record.worker.partition("/")[0] for record in bench.records.kernels}

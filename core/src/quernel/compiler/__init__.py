@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from quernel.compiler.artifacts import Artifact, ArtifactHeader, ArtifactId, HeaderParameter, Slot, SlotKind
     from quernel.compiler.cfamily import CFamilyCompiler
     from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
-    from quernel.compiler.halves import ArtifactCompiler, CompilationTarget, Compiler, LaunchFacts, Signature
+    from quernel.compiler.halves import (
+        ArtifactCompiler,
+        ArtifactOf,
+        CompilationTarget,
+        Compiler,
+        LaunchFacts,
+        Signature,
+        VariantOf,
+    )
     from quernel.compiler.job import JobResult, run_job
     from quernel.compiler.kernels import Kernels
     from quernel.compiler.keyed import KeyedKernels
@@ -46,6 +54,7 @@ __all__ = [
     "ArtifactCompiler",
     "ArtifactHeader",
     "ArtifactId",
+    "ArtifactOf",
     "ArtifactStore",
     "BuildId",
     "CFamilyCompiler",
@@ -80,6 +89,7 @@ __all__ = [
     "SlotKind",
     "Specialization",
     "StoreNames",
+    "VariantOf",
     "argument_slots",
     "build_id_hash",
     "compilation_store",
@@ -97,7 +107,15 @@ _NAMES = {
     "quernel.compiler.artifacts": ("Artifact", "ArtifactHeader", "ArtifactId", "HeaderParameter", "Slot", "SlotKind"),
     "quernel.compiler.cfamily": ("CFamilyCompiler",),
     "quernel.compiler.definition": ("ForeignSource", "KernelDefinition", "Specialization"),
-    "quernel.compiler.halves": ("ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Signature"),
+    "quernel.compiler.halves": (
+        "ArtifactCompiler",
+        "ArtifactOf",
+        "CompilationTarget",
+        "Compiler",
+        "LaunchFacts",
+        "Signature",
+        "VariantOf",
+    ),
     "quernel.compiler.job": ("JobResult", "run_job"),
     "quernel.compiler.keyed": ("KeyedKernels",),
     "quernel.compiler.kernels": ("Kernels",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 
@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from quernel.ir.nodes import Module
     from quernel.store import Environment
 
-__all__ = ["ANY_LAUNCH", "ArtifactCompiler", "CompilationTarget", "Compiler", "LaunchFacts", "Scaling", "Signature"]
+__all__ = [
+    "ANY_LAUNCH",
+    "ArtifactCompiler",
+    "ArtifactOf",
+    "CompilationTarget",
+    "Compiler",
+    "LaunchFacts",
+    "Scaling",
+    "Signature",
+    "VariantOf",
+]
 
 Scaling = Literal["threads", "processes"]
 """What lets several kernels compile side by side."""
@@ -262,3 +272,13 @@ class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
         hasher.update(payload)
         hasher.update(self.header(artifact).to_bytes())
         return hasher.hexdigest()
+
+
+VariantOf: TypeAlias = ArtifactCompiler[VariantT, Any, Any] | CompilationTarget[VariantT, Any, Any]
+"""Either half, by its variants: a function that takes a `VariantOf[V]` takes or gives that half's own `V`.
+
+Python's types cannot name the variant of a given half; a parameter of this type binds it.
+"""
+
+ArtifactOf: TypeAlias = ArtifactCompiler[Any, Any, ArtifactT] | CompilationTarget[Any, ArtifactT, Any]
+"""Either half, by its artifacts, likewise."""

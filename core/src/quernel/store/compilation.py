@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from quernel import settings
 from quernel.errors import StoreError
-from quernel.store.artifact_store import ArtifactStore, Parts
+from quernel.store.artifact_store import ArtifactStore
 from quernel.store.environments import Environment, current_environment
-from quernel.store.names import StoredArtifact, StoreNames
+from quernel.store.names import StoreNames
 
 if TYPE_CHECKING:
-    from quernel.identity import IrKey, KernelCacheKey, SourceDigest
     from quernel.store.layers import ReadOnlyLayer
 
 __all__ = ["compilation_store", "layers_from", "opened_store", "store_compiled"]
+
+P = ParamSpec("P")
 
 _layers_of: Callable[[Environment], Sequence[ReadOnlyLayer]] | None = None
 
@@ -69,33 +71,22 @@ def opened_store(
     return store
 
 
-def store_compiled(
-    store: ArtifactStore | None,
-    key: KernelCacheKey,
-    stored: StoredArtifact,
-    *,
-    ir_key: IrKey | None = None,
-    source_digest: SourceDigest | None = None,
-    entry: str = "",
-    kernel_name: str = "",
-    parts: Parts = (),
-    statistics: Mapping[str, int | float | str | None] | None = None,
-) -> bool:
-    """Stores an artifact as `ArtifactStore.put` does, and says whether the store took it; a failure is logged."""
-    if store is None:
-        return False
-    try:
-        store.put(
-            key,
-            stored,
-            ir_key=ir_key,
-            source_digest=source_digest,
-            entry=entry,
-            kernel_name=kernel_name,
-            parts=parts,
-            statistics=statistics,
-        )
-    except StoreError as error:
-        store.environment.say_unusable(error)
-        return False
-    return True
+def _logging(
+    put: Callable[Concatenate[ArtifactStore, P], None],
+) -> Callable[Concatenate[ArtifactStore | None, P], bool]:
+    @functools.wraps(put, assigned=())
+    def store_compiled(store: ArtifactStore | None, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Stores an artifact as `ArtifactStore.put` does, and says whether the store took it; a failure is logged."""
+        if store is None:
+            return False
+        try:
+            put(store, *args, **kwargs)
+        except StoreError as error:
+            store.environment.say_unusable(error)
+            return False
+        return True
+
+    return store_compiled
+
+
+store_compiled = _logging(ArtifactStore.put)
