@@ -165,11 +165,20 @@ class ScriptedTarget(CompilationTarget[ScriptedVariant, ScriptedArtifact, Script
     def drop(self, id: ArtifactId[ScriptedVariant]) -> None:
         self.script.note("drop", id.kernel.name)
         self.script.by_id.pop(id, None)
-        # What the device refused is gone for good, so that it does not refuse the next one as well.
-        self.script.acts.pop(("load", id.kernel.name), None)
 
     def why_missed(self, id: ArtifactId[ScriptedVariant]) -> tuple[str, ...]:
         return self.script.why
+
+
+def once(error: Exception) -> Callable[[], None]:
+    """An act that raises the first time only: what was kept is to blame, and not the device."""
+    errors = [error]
+
+    def act() -> None:
+        if errors:
+            raise errors.pop()
+
+    return act
 
 
 def artifact(content: object) -> ScriptedArtifact:

@@ -12,9 +12,11 @@ from tests.unit.compiler.scripted import (
     definition,
     foreign_definition,
     module,
+    once,
 )
 
-from quernel.errors import CompilationError, DeviceError, KernelSyntaxError
+from quernel.compiler import no_compiling
+from quernel.errors import CompilationError, DeviceError, KernelSyntaxError, LaunchError
 from quernel.identity import ir_key
 from quernel.ir.digest import ir_digest
 from quernel.store import Environment
@@ -78,16 +80,16 @@ def test_equal_source_in_the_store_answers_before_finalizing(bench: Bench) -> No
 
 def test_stored_artifact_that_the_device_refuses_is_dropped_and_compiled_once_more(bench: Bench) -> None:
     bench.script.by_id[artifact_id("a")] = artifact("stale")
-    bench.script.acts["load", "a"] = DeviceError("no such image")
+    bench.script.acts["load", "a"] = once(DeviceError("no such image"))
     kernel = bench.load("a", definition("a", 7))
     assert bench.script.log() == [
         "use_environment",
         "stored a",
         "load a",
-        "drop a",
         "lower a",
         "finalize a",
         "load a",
+        "drop a",
         "store a",
     ]
     assert kernel.loaded.payload == b"7"
@@ -102,11 +104,31 @@ def test_rekeyed_artifact_that_the_device_refuses_is_compiled_once_more(bench: B
         bench.script.by_ir[key_of(7)] = artifact("stale")
     else:
         bench.script.by_source["text"] = artifact("stale")
-    bench.script.acts["load", "a"] = DeviceError("no such image")
+    bench.script.acts["load", "a"] = once(DeviceError("no such image"))
     bench.load("a", definition("a", 7))
     log = bench.script.log()
-    assert log[log.index("drop a") :] == ["drop a", "lower a", "finalize a", "load a", "store a"]
+    assert log[-5:] == ["lower a", "finalize a", "load a", "drop a", "store a"]
     assert bench.script.by_source["text"] == artifact("text")
+
+
+def test_device_that_refuses_what_was_just_compiled_too_costs_nothing_that_is_kept(bench: Bench) -> None:
+    bench.script.by_id[artifact_id("a")] = artifact("kept")
+    bench.script.acts["load", "a"] = DeviceError("out of memory")
+    with pytest.raises(DeviceError, match="out of memory"):
+        bench.load("a")
+    assert bench.script.log()[1:] == ["stored a", "load a", "lower a", "finalize a", "load a"]
+    bench.script.acts.clear()
+    assert bench.load("a").loaded.payload == b"'kept'"
+
+
+def test_device_that_refuses_costs_nothing_that_is_kept_where_nothing_is_compiled(bench: Bench) -> None:
+    bench.script.by_id[artifact_id("a")] = artifact("kept")
+    bench.script.acts["load", "a"] = DeviceError("out of memory")
+    with no_compiling(), pytest.raises(LaunchError, match=r"the device refused what the store in .* has"):
+        bench.load("a")
+    bench.script.acts.clear()
+    with no_compiling():
+        assert bench.load("a").loaded.payload == b"'kept'"
 
 
 def test_fresh_artifact_that_the_device_refuses_fails_and_is_not_stored(bench: Bench) -> None:

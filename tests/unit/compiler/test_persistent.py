@@ -16,6 +16,7 @@ from tests.unit.compiler.scripted import (
     ScriptedVariant,
     artifact_id,
     definition,
+    once,
 )
 
 from quernel.compiler.artifacts import ArtifactId
@@ -109,12 +110,23 @@ def test_artifact_of_another_variant_is_another_artifact(environment: Environmen
 def test_refused_artifact_is_dropped_and_replaced(environment: Environment) -> None:
     process(environment).loader.load(definition("a", 5), artifact_id("a"))
     refusing = process(environment)
-    refusing.script.acts["load", "a"] = DeviceError("no such image")
-    with pytest.raises(DeviceError, match="no such image"):
+    refusing.script.acts["load", "a"] = once(DeviceError("no such image"))
+    refusing.loader.load(definition("a", 5), artifact_id("a"))
+    assert refusing.records.outcomes() == [("a", "compiled", None)]
+    after = process(environment)
+    after.loader.load(definition("a", 5), artifact_id("a"))
+    assert after.records.outcomes() == [("a", "loaded", None)]
+
+
+def test_artifact_is_kept_where_the_device_refuses_whatever_there_is(environment: Environment) -> None:
+    process(environment).loader.load(definition("a", 5), artifact_id("a"))
+    refusing = process(environment)
+    refusing.script.acts["load", "a"] = DeviceError("out of memory")
+    with pytest.raises(DeviceError, match="out of memory"):
         refusing.loader.load(definition("a", 5), artifact_id("a"))
     after = process(environment)
     after.loader.load(definition("a", 5), artifact_id("a"))
-    assert after.records.outcomes() == [("a", "compiled", None)]
+    assert after.records.outcomes() == [("a", "loaded", None)]
 
 
 def test_record_names_the_parts_that_changed(environment: Environment) -> None:

@@ -330,10 +330,11 @@ class Batch:
             if not job.is_from_store:
                 raise
             _logger().warning("compiling %s anew, as the device refused the stored artifact: %s", job.name, refusal)
-            self._target.drop(self._environment, job.id)
             job.why_missed = ("refused by the device",)
             job.start_afresh()
             return False
+        if job.is_fresh:  # Only now is it sure that what was kept was to blame, and not the device.
+            self._target.drop(self._environment, job.id)
         job.kernel = LoadedKernel(job.id, shared)
         if job.found is not Found.STORED and job.artifact is not None and self._may_keep(job):
             with job.stage("store"):  # which logs instead of failing

@@ -44,6 +44,8 @@ def not_compiled(job: Job, target_info: TargetInfo, environment: Environment | N
         why = f"the store in {environment.path} cannot be used, or this device keeps nothing"
     elif job.why_missed == ("new",):
         why = f"the store in {environment.path} has no kernel of that name"
+    elif job.is_fresh:
+        why = f"the device refused what the store in {environment.path} has"
     else:
         parts = ", ".join(job.why_missed) or "variant or build"
         why = f"the store in {environment.path} has it with a different: {parts}"

@@ -75,7 +75,7 @@ def _logging(
     put: Callable[Concatenate[ArtifactStore, P], None],
 ) -> Callable[Concatenate[ArtifactStore | None, P], bool]:
     @functools.wraps(put, assigned=())
-    def store_compiled(store: ArtifactStore | None, *args: P.args, **kwargs: P.kwargs) -> bool:
+    def store_compiled(store: ArtifactStore | None, /, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Stores an artifact as `ArtifactStore.put` does, and says whether the store took it; a failure is logged."""
         if store is None:
             return False
