@@ -67,13 +67,43 @@ def test_the_collector_may_end_a_stream_in_the_midst_of_any_method() -> None:
         def __del__(self) -> None:
             held.discard(self)
 
-    def collect() -> None:
-        held.add(Ending())
-        with held._lock:
-            gc.collect()
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for _ in range(200):
+            kept = Stream()
+            Ending()
+            held.add(kept)
+            assert list(held) == [kept]
+            Ending()
+            held.discard(kept)
+            assert not list(held)
+    finally:
+        gc.set_threshold(*before)
 
-    thread = threading.Thread(target=collect, daemon=True)
-    thread.start()
-    thread.join(10)
-    assert not thread.is_alive()
-    assert list(held) == []
+
+def test_a_stream_that_is_opened_in_the_midst_of_opening_another_is_not_lost() -> None:
+    held, opened = OpenStreams[Stream](), list[Stream]()
+
+    class Opening:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            opened.append(Stream())
+            held.add(opened[-1])
+
+    before = gc.get_threshold()
+    try:
+        for number in range(200):
+            gc.set_threshold(0)
+            Opening()
+            another = Stream()
+            opened.append(another)
+            gc.set_threshold(1 + number % 5)
+            held.add(another)
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert len(opened) == 400
+    assert set(held) == set(opened)

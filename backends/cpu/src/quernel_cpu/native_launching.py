@@ -194,12 +194,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def _native() -> _Native | None:
-    """The native function of this process, if it has passed its trial."""
-    if not _TRIED:
-        with _lock:
+    """The native function of this process, if it has passed its trial.
+
+    Whoever asks while that is found out does without: a signal's handler too that has interrupted this very work.
+    """
+    if not _TRIED and _lock.acquire(blocking=False):
+        try:
             if not _TRIED:
                 _TRIED.append(_tried())
-    return _TRIED[0]
+        finally:
+            _lock.release()
+    return _TRIED[0] if _TRIED else None
 
 
 def _tried() -> _Native | None:
@@ -237,7 +242,8 @@ def _loaded(environment: Environment | None) -> _Native | None:
         except DeviceError:
             _log().debug("the kept code of native launches cannot be used", exc_info=True)
     if "llvmlite.binding" not in sys.modules:
-        if environment is not None and environment.unusable is None:
+        # Not while the interpreter ends: a thread that is cut off within LLVM keeps the process from ending.
+        if environment is not None and environment.unusable is None and threading.main_thread().is_alive():
             threading.Thread(target=_make, args=(text, environment), name="quernel-cpu-launch").start()
         return None
     return _make(text, environment)

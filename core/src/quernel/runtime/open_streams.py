@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterator
 from typing import Generic, TypeVar
@@ -13,30 +12,30 @@ StreamT = TypeVar("StreamT")
 
 
 class OpenStreams(Generic[StreamT]):
-    """Holds streams weakly. Any thread may add, remove and go through them at once, as a `WeakSet` does not allow."""
+    """Holds streams weakly, by who they are. Any thread may add, remove and go through them at once.
+
+    Each change is one step of a dictionary, and takes no lock: the collector may end or open a stream in the midst of
+    any method.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # The collector may end a stream in the midst of any method, and so come back.
-        self._streams: tuple[weakref.ref[StreamT], ...] = ()
+        self._streams: weakref.WeakValueDictionary[int, StreamT] = weakref.WeakValueDictionary()
 
     def __bool__(self) -> bool:
         return bool(self._streams)
 
     def __iter__(self) -> Iterator[StreamT]:
         """Those that were open when this was called, in the order of their opening."""
-        return (stream for held in self._streams if (stream := held()) is not None)
+        return (stream for held in self._streams.valuerefs() if (stream := held()) is not None)
 
     def add(self, stream: StreamT) -> None:
         """Adds a stream, until it is discarded or nobody holds it any more."""
-        with self._lock:
-            self._streams = (*(held for held in self._streams if held() is not None), weakref.ref(stream))
+        self._streams[id(stream)] = stream
 
     def discard(self, stream: StreamT) -> None:
         """Forgets a stream."""
-        with self._lock:
-            self._streams = tuple(held for held in self._streams if held() not in (None, stream))
+        self._streams.pop(id(stream), None)
 
     def clear(self) -> None:
         """Forgets all."""
-        with self._lock:
-            self._streams = ()
+        self._streams.clear()
