@@ -330,6 +330,31 @@ def assert_read_in_python() -> None:
     assert y.tolist() == [12] * 16
 
 
+@pytest.mark.usefixtures("untried")
+def test_whoever_launches_while_native_launches_are_tried_waits_for_nobody() -> None:
+    """A signal's handler may have interrupted just that, to launch."""
+    with native_launching._lock:
+        assert_read_in_python()
+    assert not native_launching._TRIED
+
+
+@pytest.mark.usefixtures("untried")
+def test_no_code_is_made_in_a_thread_while_the_interpreter_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[threading.Thread] = []
+    is_running = False
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: begun.append(thread))
+    monkeypatch.setattr(threading.main_thread(), "is_alive", lambda: is_running)
+    monkeypatch.delitem(sys.modules, "llvmlite.binding")
+    with qn.environment(tmp_path) as environment:
+        assert native_launching._loaded(environment) is None
+        assert not begun
+        is_running = True
+        assert native_launching._loaded(environment) is None
+        assert [thread.name for thread in begun] == ["quernel-cpu-launch"]
+
+
 def test_a_setting_has_python_read_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUERNEL_NATIVE_LAUNCHES", "0")
     assert_read_in_python()

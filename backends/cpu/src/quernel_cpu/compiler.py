@@ -149,6 +149,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         from quernel_cpu.emission.recompute import recomputed
         from quernel_cpu.emission.streaming import bytes_per_thread, has_streaming_stores, streamed_array
         from quernel_cpu.lowering import lower_module
+        from quernel_cpu.steadiness import STEADY_FEATURE, is_steady
         from quernel_cpu.validation import is_cooperative, validate, validate_scratch, validate_without_lanes
 
         module = optimize(kernel.expand())
@@ -166,6 +167,8 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
             scratch = scratch_of(segmented)
             validate_scratch(module.kernel, scratch, self.target_info)
         header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites, scratch=scratch)
+        if is_steady(module):
+            header = attrs.evolve(header, features=(*header.features, STEADY_FEATURE))
         streamed = streamed_array(module, uses, self.target_info.detail("triple")) if is_vector_code else None
         text = lower_module(
             module,

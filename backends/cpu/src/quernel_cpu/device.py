@@ -95,7 +95,7 @@ class CpuDevice(HostMemoryOperations[Loaded]):
                 entry(arguments, packed, 0, num_items)
                 return
             _run(loaded, packed, num_items, unit, arguments)
-            if not loaded.scratch_bytes and loaded.ns_per_item * num_items < _WORTH_TELLING_NS:
+            if _may_go_untimed(loaded, num_items):
                 untimed = _UNTIMED
 
         return shaped
@@ -127,10 +127,15 @@ class CpuDevice(HostMemoryOperations[Loaded]):
 
         def shaped(arguments: bytes) -> None:
             _run(loaded, packed, num_items, unit, arguments)
-            if not loaded.scratch_bytes and loaded.ns_per_item * num_items < _WORTH_TELLING_NS:
+            if _may_go_untimed(loaded, num_items):
                 untimed.value = _UNTIMED
 
         return reading, shaped
+
+
+def _may_go_untimed(loaded: Loaded, num_items: int) -> bool:
+    """Whether the next launches in a shape are as short as the last one: no argument makes them longer."""
+    return loaded.is_steady and not loaded.scratch_bytes and loaded.ns_per_item * num_items < _WORTH_TELLING_NS
 
 
 def pack_geometry(geometry: Geometry, *, streams: bool = False) -> bytes:

@@ -13,6 +13,7 @@ from quernel_cpu.caches import streaming_bytes
 from quernel_cpu.code_image import MappedCode, is_image, map_image
 from quernel_cpu.host import keep_host
 from quernel_cpu.scratch import scratch_bytes
+from quernel_cpu.steadiness import STEADY_FEATURE
 from quernel_cpu.types import CpuArtifact, CpuVariant, Loaded
 from quernel_cpu.vectormath import VECTOR_LIBRARY_FEATURE, VECTOR_LIBRARY_FILE
 
@@ -52,7 +53,14 @@ class CpuTarget(PersistentTarget[CpuVariant, CpuArtifact, Loaded]):
             code = _toolchain.load_object(artifact.payload, header.entry, library)
             address = code.address
         features = header.features
-        return Loaded(_ENTRY_TYPE(address), code, address, scratch_bytes(features), streaming_bytes(features))
+        return Loaded(
+            entry=_ENTRY_TYPE(address),
+            keep_alive=code,
+            address=address,
+            scratch_bytes=scratch_bytes(features),
+            streaming_bytes=streaming_bytes(features),
+            is_steady=STEADY_FEATURE in features,
+        )
 
     def store(
         self,

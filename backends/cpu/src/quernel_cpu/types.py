@@ -59,6 +59,7 @@ class Loaded:
         address: of the entry point.
         scratch_bytes: memory that each thread which runs it needs; its address follows the geometry.
         streaming_bytes: what a thread of the kernel touches, if its stores may go past the caches, else 0.
+        is_steady: whether every launch of one shape takes about as long.
         ns_per_item: measured time of one point or block on one core, or 0 before the first launch.
     """
 
@@ -67,4 +68,5 @@ class Loaded:
     address: int = 0
     scratch_bytes: int = 0
     streaming_bytes: int = 0
+    is_steady: bool = False
     ns_per_item: float = 0.0
