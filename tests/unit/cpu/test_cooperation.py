@@ -396,7 +396,7 @@ def test_over_has_neither_barriers_nor_shared_memory(line: str) -> None:
 def test_the_header_says_what_a_launch_needs() -> None:
     header = Built(programs.reduction(64), CONTIGUOUS).header
     assert header.shared_bytes == 256
-    assert header.features == ("scratch=256", "steady")
+    assert header.features == ("scratch=256",)
 
 
 def test_many_segments_become_functions_of_their_own() -> None:
