@@ -37,7 +37,7 @@ class OpenclBackend(Backend):
         return tuple(device_info(index, device) for index, device in enumerate(found))
 
     def target_info(self, target: str) -> TargetInfo:
-        """The target of a device: its number, part of its name, or the first one for an empty string.
+        """The target of a device: the target's name, the device's number or part of its name, or the first for "".
 
         Raises:
             DeviceError: there is no such device: OpenCL compiles for the devices of the machine only.
@@ -49,6 +49,10 @@ class OpenclBackend(Backend):
         infos = self.devices()
         if isinstance(infos, Unavailable):
             raise DeviceError(infos.reason, fix=infos.fix)
+        targets = [target_of(device) for device in find_devices()[0]] if target else []
+        named = next((info for info in targets if info.name == target), None)
+        if named is not None:
+            return named
         chosen = select_device(DeviceChoice(self.name, target), infos)
         if chosen is None:
             shown = ", ".join(f"{info.index}: {info.name}" for info in infos)

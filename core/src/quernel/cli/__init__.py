@@ -1,4 +1,4 @@
-"""The command line: `quernel demo`, `compile`, `devices`, `backends`, `doctor`, `cache`, `new-backend`, `records`."""
+"""The command line: `quernel demo`, `compile`, `conform`, `devices`, `backends`, `doctor`, `cache`, `new-backend`, `records`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class _LazyGroup(click.Group):
         ("backends", "quernel.cli.inspection:backends", "List backends, the broken ones with their reason."),
         ("cache", "quernel.cli.cache:cache", "Look at, check and empty the store."),
         ("compile", "quernel.cli.compile:compile_kernel", "Compile a kernel for a target; no device is needed."),
+        ("conform", "quernel.cli.conform:conform", "Run the conformance kit on a backend."),
         ("demo", "quernel.cli.demo:demo", "Run kernels on a picture and show what was compiled."),
         ("devices", "quernel.cli.inspection:devices", "List the devices of every backend."),
         ("doctor", "quernel.cli.doctor:doctor", "Check the installation and say how to mend it."),

@@ -2,38 +2,45 @@
 
 `--quernel-backend NAME` runs on the first device of a backend, `--quernel-device SPEC` on any device; both MAY be given
 several times. Without either, `quernel_device` is the first device of every backend that is installed and has one.
+`--quernel-quick` runs of each test of the kit only the first and the last set of its parameters, and
+`--quernel-report FILE` writes the table at the end as JSON.
 
 `@pytest.mark.quernel_needs("f64", "barriers")` names fields of `Capabilities`, and `memory_bytes=` an amount of the
 device's memory: a device that does not declare them skips the test. A test that is parametrised by `qn.f64`, `qn.f16`
-or `qn.bf16` needs that type without saying so. `"host_access"` is no capability: it stands for a device that reaches
-the host's memory, for tests that are about NumPy arrays as they are; `quernel.testing.launching` is for all others.
+or `qn.bf16` needs that type without saying so. Names that are no capability are those of `quernel.testing.claims`:
+`"host_access"` stands for a device that reaches the host's memory, for tests that are about NumPy arrays as they are;
+`quernel.testing.launching` is for all others.
 """
 
 from __future__ import annotations
 
 import ast
-import collections
 import fnmatch
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import pytest
+
+from quernel.testing.outcomes import DEVICE, PART, Outcomes, not_declared
 
 if TYPE_CHECKING:
     import quernel as qn
 
 __all__ = ["missing", "names_of_the_kit", "quernel_device"]
 
+# Assertions in what the cases call are shown with their values, as those of the cases are.
+pytest.register_assert_rewrite(
+    *(f"quernel.testing.{name}" for name in ("compiling", "exact", "launching", "processes", "watching"))
+)
+
 _KIT: Final = "quernel.testing."
-_PROPERTY: Final = "quernel_device"
-_HOST_ACCESS: Final = "host_access"
 _SPECS: Final[pytest.StashKey[list[str]]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the two options."""
+    """Adds the options."""
     group = parser.getgroup("quernel", "devices of Quernel")
     group.addoption(
         "--quernel-backend",
@@ -49,14 +56,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SPEC",
         help="run tests that take quernel_device on this device, such as cuda:1 or opencl:gpu; may be repeated",
     )
+    group.addoption(
+        "--quernel-quick",
+        action="store_true",
+        default=None,
+        help="of each test of the conformance kit, run the first and the last set of parameters only",
+    )
+    group.addoption(
+        "--quernel-whole",
+        action="store_false",
+        dest="quernel_quick",
+        help="run all of the conformance kit, also where the configuration says quernel_quick",
+    )
+    group.addoption("--quernel-report", metavar="FILE", help="write what was found of each device there, as JSON")
+    parser.addini("quernel_quick", "run the quick part of the conformance kit", type="bool", default=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declares the mark."""
+    """Declares the mark, and shortens random tests where little is to be run."""
     config.addinivalue_line(
         "markers",
         "quernel_needs(*capabilities, memory_bytes=0): skips on a device that does not declare the capabilities",
     )
+    config.pluginmanager.register(Outcomes(config), "quernel-outcomes")
+    if _is_quick(config):
+        os.environ.setdefault("FUZZ_EXAMPLES", "8")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -101,6 +125,11 @@ def _chosen(config: pytest.Config) -> list[str]:
     return list(dict.fromkeys(info.backend for info in qn.devices()))
 
 
+def _is_quick(config: pytest.Config) -> bool:
+    chosen = config.getoption("quernel_quick")
+    return bool(config.getini("quernel_quick") if chosen is None else chosen)
+
+
 # --- what a device claims ---------------------------------------------------------------------------------------------
 
 
@@ -115,20 +144,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     device = qn.device(spec)
     lacking = missing(item, device)
     if lacking:
-        pytest.skip(f"needs {', '.join(lacking)}, which {device.info.backend} does not declare")
+        pytest.skip(not_declared(lacking, device.info.backend))
 
 
 def missing(item: pytest.Item, device: qn.Device) -> list[str]:
     """What the test needs and the device does not declare."""
-    capabilities = device.target_info.capabilities
+    from quernel.testing.claims import claims_of
+
     needed: list[str] = []
     memory_bytes = 0
     for mark in item.iter_markers("quernel_needs"):
         needed += mark.args
         memory_bytes = max(memory_bytes, mark.kwargs.get("memory_bytes", 0))
     needed += _types_of(item)
-    has = {_HOST_ACCESS: device.is_host_accessible, **attrs.asdict(capabilities, recurse=False)}
-    lacking = [name for name in dict.fromkeys(needed) if not has[name]]
+    claims = claims_of(device) if needed else {}
+    lacking = [name for name in dict.fromkeys(needed) if not claims[name]]
     available = device.info.memory_bytes or _host_memory_bytes()
     if memory_bytes > available:
         lacking.append(f"{memory_bytes / 2**30:.1f} GiB of memory")
@@ -165,17 +195,19 @@ def _spec_of(item: pytest.Item) -> str | None:
     return spec if isinstance(spec, str) else None
 
 
-# --- what a backend still owes ----------------------------------------------------------------------------------------
+# --- what is run, and what a backend still owes -----------------------------------------------------------------------
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the known gaps of each backend: they must fail, and say why."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what a quick run does without, and marks the known gaps: they must fail, and say why."""
+    if _is_quick(config):
+        _keep_first_and_last(config, items)
     gaps: dict[str, dict[str, str]] = {}
     for item in items:
         spec, name = _spec_of(item), _name_in_kit(item)
         if spec is None or name is None:
             continue
-        item.user_properties.append((_PROPERTY, spec))
+        item.user_properties += [(DEVICE, spec), (PART, name.partition("::")[0].removeprefix("test_"))]
         if spec not in gaps:
             gaps[spec] = _gaps_of(spec)
         for pattern, reason in gaps[spec].items():
@@ -183,11 +215,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
+def _keep_first_and_last(config: pytest.Config, items: list[pytest.Item]) -> None:
+    sets: dict[tuple[object, ...], list[pytest.Item]] = {}
+    kept: list[pytest.Item] = []
+    for item in items:
+        name = _name_in_kit(item)
+        if name is not None:
+            sets.setdefault((item.path, name, _spec_of(item)), []).append(item)
+    chosen = {id(found[end]) for found in sets.values() for end in (0, -1)}
+    left_out = []
+    for item in items:
+        is_kept = _name_in_kit(item) is None or id(item) in chosen
+        (kept if is_kept else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
 def _gaps_of(spec: str) -> dict[str, str]:
     import quernel as qn
     from quernel.api.wiring import catalog
 
-    return dict(catalog().load(qn.device(spec).info.backend).known_gaps())
+    name = qn.device(spec).info.backend
+    gaps = dict(catalog().load(name).known_gaps())
+    for pattern, reason in gaps.items():
+        if not any(fnmatch.fnmatchcase(test, pattern) for test in names_of_the_kit()):
+            raise pytest.UsageError(f"{name} has a known gap {pattern!r}, but the kit has no such test")
+        if not reason:
+            raise pytest.UsageError(f"{name} gives no reason for its known gap {pattern!r}")
+    return gaps
 
 
 def _name_in_kit(item: pytest.Item) -> str | None:
@@ -208,34 +264,3 @@ def names_of_the_kit() -> frozenset[str]:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 found.add(f"{path.stem}::{node.name}")
     return frozenset(found)
-
-
-# --- the table at the end ---------------------------------------------------------------------------------------------
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says of each device what passed, what it does not claim, and what its backend still owes."""
-    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    reasons: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for outcome in ("passed", "failed", "error", "skipped", "xfailed"):
-        for report in terminalreporter.stats.get(outcome, []):
-            spec = dict(getattr(report, "user_properties", ())).get(_PROPERTY)
-            if spec is None or (outcome == "passed" and report.when != "call"):
-                continue
-            counts[spec][outcome] += 1
-            if outcome == "skipped" and isinstance(report.longrepr, tuple):
-                reasons[spec][f"not run: {str(report.longrepr[2]).removeprefix('Skipped: ')}"] += 1
-            elif outcome == "xfailed":
-                reasons[spec][f"owes: {report.wasxfail}"] += 1
-    if not counts:
-        return
-    terminalreporter.section("conformance with Quernel")
-    for spec in sorted(counts):
-        shown = counts[spec]
-        failed = shown["failed"] + shown["error"]
-        terminalreporter.write_line(
-            f"{spec}: {shown['passed']} passed, {failed} failed, "
-            f"{shown['skipped']} not run, {shown['xfailed']} owed as known gaps"
-        )
-        for reason, number in reasons[spec].most_common():
-            terminalreporter.write_line(f"    {number:4} × {reason}")

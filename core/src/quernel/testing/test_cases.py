@@ -27,6 +27,7 @@ from quernel.errors import (
 )
 from quernel.testing.exact import INTEGERS, array, edges, pairs, widened
 from quernel.testing.launching import on
+from quernel.testing.outcomes import not_declared
 
 
 def line_of(kernel: Any, text: str) -> int:
@@ -548,7 +549,7 @@ def test_an_element_beyond_2_to_the_31_is_the_right_one(quernel_device: Any) -> 
     try:
         huge = untouched(quernel_device, 2**31 + 2)
     except (MemoryError, DeviceError):
-        pytest.skip("needs 2 GiB of address space")
+        pytest.skip(not_declared(["2.0 GiB of memory"], quernel_device.info.backend))
     huge[2**31 + 1] = 77
     out = np.zeros(1, np.int64)
     on(quernel_device, reads_at_the_end).over(1)(huge, out, 2**31 + 1)
@@ -562,7 +563,7 @@ def test_contiguous_shifted_strided_and_huge_arrays_give_the_same_results(querne
     try:
         huge = untouched(quernel_device, 2**31 + 16)
     except (MemoryError, DeviceError):
-        pytest.skip("needs 2 GiB of address space")
+        pytest.skip(not_declared(["2.0 GiB of memory"], quernel_device.info.backend))
     before = len(quernel_device.kernels)
     for view in (base[:20].copy(), base[1:21], base[::3][:20]):
         expected = view + 1
@@ -705,9 +706,8 @@ def second_of_two(x):
     x[i] = x[i] * 2 + 1
 
 
+@pytest.mark.quernel_needs("ir_reuse", "f64")
 def test_two_kernels_of_equal_ir_are_one_artifact_and_two_records(quernel_device: Any, tmp_path: Path) -> None:
-    if not quernel_device.operations.target.persists:
-        pytest.skip("needs a backend that keeps artifacts")
     with qn.environment(tmp_path):
         x = np.ones(2)
         on(quernel_device, first_of_two).over(2)(x)

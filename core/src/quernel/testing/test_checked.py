@@ -13,6 +13,7 @@ from quernel.testing.fuzz.programs import kernel_of
 from quernel.testing.launching import on
 
 checked = pytest.mark.quernel_needs("checked")
+together = pytest.mark.quernel_needs("checked", "barriers")
 
 
 def written(body: str, parameters: str = "a, out", **settings: bool) -> Any:
@@ -106,7 +107,7 @@ def test_an_assertion_is_nothing_in_a_launch_that_is_not_checked(quernel_device:
 
 
 @pytest.mark.quernel_needs("f64")
-@checked
+@together
 def test_a_broken_promise_of_uniformity_raises_in_a_checked_launch(quernel_device: Any) -> None:
     kernel = written("if qn.uniform(a[i]) > 0:\n    qn.barrier()\nout[i] = 1", checked=True)
     out = np.zeros(4)
@@ -148,7 +149,7 @@ PROMISES: dict[str, tuple[str, list[float], list[float]]] = {
 
 
 @pytest.mark.quernel_needs("f64")
-@checked
+@together
 @pytest.mark.parametrize("name", PROMISES)
 def test_a_promise_is_compared_wherever_a_whole_block_makes_it(quernel_device: Any, name: str) -> None:
     body, kept, broken = PROMISES[name]
@@ -163,7 +164,7 @@ def test_a_promise_is_compared_wherever_a_whole_block_makes_it(quernel_device: A
 
 
 @pytest.mark.quernel_needs("f64")
-@checked
+@together
 @pytest.mark.parametrize(
     "body",
     [
@@ -178,7 +179,7 @@ def test_a_promise_that_a_part_of_the_block_makes_stops_nobody(quernel_device: A
 
 
 @pytest.mark.quernel_needs("f64")
-@pytest.mark.quernel_needs("checked", "subgroups")
+@pytest.mark.quernel_needs("checked", "barriers", "subgroups")
 def test_a_promise_that_one_subgroup_makes_is_compared_within_it(quernel_device: Any) -> None:
     body = "if qn.subgroup.id() == 0:\n    if qn.uniform(a[i]) > 1:\n        out[i] = qn.subgroup.sum(1)"
     kernel = on(quernel_device, written(body, checked=True))

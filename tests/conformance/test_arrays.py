@@ -1,0 +1,1 @@
+from quernel.testing.test_arrays import *  # noqa: F403

@@ -1,0 +1,1 @@
+from quernel.testing.test_atomics import *  # noqa: F403

@@ -1,0 +1,1 @@
+from quernel.testing.test_closing import *  # noqa: F403

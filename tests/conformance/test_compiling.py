@@ -1,0 +1,1 @@
+from quernel.testing.test_compiling import *  # noqa: F403

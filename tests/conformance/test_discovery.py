@@ -1,0 +1,1 @@
+from quernel.testing.test_discovery import *  # noqa: F403

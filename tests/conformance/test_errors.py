@@ -1,0 +1,1 @@
+from quernel.testing.test_errors import *  # noqa: F403

@@ -1,0 +1,1 @@
+from quernel.testing.test_identity import *  # noqa: F403

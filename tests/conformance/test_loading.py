@@ -1,0 +1,1 @@
+from quernel.testing.test_loading import *  # noqa: F403

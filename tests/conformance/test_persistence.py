@@ -1,0 +1,1 @@
+from quernel.testing.test_persistence import *  # noqa: F403

@@ -1,0 +1,1 @@
+from quernel.testing.test_store import *  # noqa: F403

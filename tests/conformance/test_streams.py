@@ -1,0 +1,1 @@
+from quernel.testing.test_streams import *  # noqa: F403

@@ -1,0 +1,1 @@
+from quernel.testing.test_threads import *  # noqa: F403
