@@ -68,6 +68,16 @@ def races(session: nox.Session) -> None:
 
 
 @nox.session
+def conform(session: nox.Session) -> None:
+    """The whole conformance kit on every backend that this machine can run, and on the wrong ones that it must see."""
+    install(session, "test")
+    session.install("-e", "docs/tutorial/backend-c")
+    for backend in session.posargs or ("cpu", "opencl", "reference", "c"):
+        session.run("quernel", "conform", backend)
+    session.run("pytest", "-n", "auto", "-m", "slow", "tests/unit/testing")
+
+
+@nox.session
 def fuzz(session: nox.Session) -> None:
     """Random kernels, the interpreter against a backend: `nox -s fuzz -- --examples 10000`."""
     install(session, "test")
@@ -96,7 +106,7 @@ def gpu(session: nox.Session) -> None:
     """On a machine with a CUDA device: its own tests, the kit, random kernels, and a part under compute-sanitizer."""
     install(session, "test")
     session.run("pytest", "tests/gpu")
-    session.run("pytest", "-n", "auto", "--quernel-backend", "cuda", "tests/conformance")
+    session.run("pytest", "-n", "auto", "--quernel-backend", "cuda", "--quernel-whole", "tests/conformance")
     session.run("python", "-m", "quernel.testing.fuzz", "--backend", "cuda", "--examples", "10000")
     sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if sanitizer is None:

@@ -43,7 +43,7 @@ part launch_cost 40 "$python" tests/benchmarks/cuda_launch.py
 part throughput 75 "$python" tests/benchmarks/cuda_throughput.py
 part start 50 "$python" tests/benchmarks/cuda_start.py
 part batch 40 "$python" tests/benchmarks/cuda_batch.py
-part kit 100 "${pytest[@]}" -n "$workers" --quernel-backend cuda tests/conformance
+part kit 100 "${pytest[@]}" -n "$workers" --quernel-backend cuda --quernel-whole tests/conformance
 part random 50 "$python" -m quernel.testing.fuzz --backend cuda --examples 2000 --workers "$workers" --seed 1 \
     --keep "$results/found"
 sanitizer="$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null)"

@@ -77,9 +77,10 @@ def _devices_of(backend: str, devices: tuple[str, ...]) -> list[str]:
 
 def _command(specs: list[str], quick: bool, selected: str | None, workers: str | None, report: Path) -> list[str]:
     """How the kit is run: by pytest in a process of its own, under a configuration of its own."""
-    import quernel.testing
-
-    folder = Path(quernel.testing.__file__).parent
+    kit = find_spec("quernel.testing")
+    assert kit is not None
+    assert kit.origin is not None
+    folder = Path(kit.origin).parent
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(folder / "conform.ini"), "-p", "no:cacheprovider"]
     command += ["--pyargs", "quernel.testing", "--quernel-report", str(report)]
     for spec in specs:

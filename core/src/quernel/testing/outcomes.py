@@ -44,7 +44,7 @@ class DeviceOutcomes:
         parts: counts by the part of the kit.
         not_claimed: how often each name was needed that the backend does not declare.
         reasons: why cases were not run or are owed, with their number, as lines to show.
-        failed: the cases that failed.
+        failed: the cases that failed, as `module::test[parameters]`.
         unexplained: cases that were not run for a reason that is no claim of the backend: nobody knows about them.
     """
 
@@ -75,6 +75,7 @@ class Outcomes:
             return
         found = self.devices[spec]
         counts = found.parts[properties[PART]]
+        name = f"test_{properties[PART]}::{report.nodeid.partition('::')[2]}"
         if hasattr(report, "wasxfail") and report.skipped:
             counts.owed += 1
             found.reasons[f"owes: {report.wasxfail}"] += 1
@@ -82,18 +83,18 @@ class Outcomes:
             counts.passed += 1
         elif report.failed:
             counts.failed += 1
-            found.failed.append(report.nodeid)
+            found.failed.append(name)
         else:
             counts.not_run += 1
-            self._note_skip(found, report)
+            self._note_skip(found, name, report)
 
-    def _note_skip(self, found: DeviceOutcomes, report: pytest.TestReport) -> None:
+    def _note_skip(self, found: DeviceOutcomes, name: str, report: pytest.TestReport) -> None:
         reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
         reason = reason.removeprefix("Skipped: ")
         found.reasons[f"not run: {reason}"] += 1
         claim = _NOT_DECLARED.fullmatch(reason)
         if claim is None:
-            found.unexplained.append(f"{report.nodeid}: {reason}")
+            found.unexplained.append(f"{name}: {reason}")
         else:
             found.not_claimed.update(claim[1].split(", "))
 

@@ -217,13 +217,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _keep_first_and_last(config: pytest.Config, items: list[pytest.Item]) -> None:
     sets: dict[tuple[object, ...], list[pytest.Item]] = {}
-    kept: list[pytest.Item] = []
     for item in items:
         name = _name_in_kit(item)
         if name is not None:
             sets.setdefault((item.path, name, _spec_of(item)), []).append(item)
     chosen = {id(found[end]) for found in sets.values() for end in (0, -1)}
-    left_out = []
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         is_kept = _name_in_kit(item) is None or id(item) in chosen
         (kept if is_kept else left_out).append(item)

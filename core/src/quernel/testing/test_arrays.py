@@ -139,7 +139,9 @@ def test_copies_are_of_their_own(quernel_device: Any) -> None:
     assert same(copies[2].numpy(), np.ascontiguousarray(numbers((4, 6), qn.i32)[:, ::2]))
 
 
-@pytest.mark.parametrize(("to", "source"), [("every other", "part"), ("backwards", "every other"), ("part", "backwards")])
+@pytest.mark.parametrize(
+    ("to", "source"), [("every other", "part"), ("backwards", "every other"), ("part", "backwards")]
+)
 def test_views_are_copied_into_views(quernel_device: Any, to: str, source: str) -> None:
     host, other = numbers((6, 10), qn.i32), numbers((6, 10), qn.i32) + 50
     there, more = quernel_device.array(host), quernel_device.array(other)

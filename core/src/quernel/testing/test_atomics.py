@@ -31,7 +31,9 @@ def needs(dtype: Any) -> Any:
     return pytest.param(dtype, id=str(dtype))
 
 
-MEANT = [(name, dtype) for name in OPERATIONS for dtype in NUMBERS if name in ("add", "min", "max") or dtype in INTEGERS]
+MEANT = [
+    (name, dtype) for name in OPERATIONS for dtype in NUMBERS if name in ("add", "min", "max") or dtype in INTEGERS
+]
 IN_SHARED_MEMORY = """\
     tally = qn.shared(2, qn.{dtype})
     if qn.local_id() == 0:

@@ -57,29 +57,29 @@ def test_the_compiler_makes_the_same_each_time(quernel_device: Any, made: Any) -
 
 
 def test_one_thread_lowers_and_another_finalizes(quernel_device: Any, made: Any) -> None:
-    definition, id, digest = made
+    definition, key, digest = made
     compiler = quernel_device.operations.target.compiler
     with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
-        low = first.submit(lowered, compiler, definition, id).result()
-        artifact = second.submit(finalized, compiler, id, low).result()
+        low = first.submit(lowered, compiler, definition, key).result()
+        artifact = second.submit(finalized, compiler, key, low).result()
     assert digest_of(quernel_device, artifact) == digest
 
 
 def test_compiler_lowered_and_artifact_pickle(quernel_device: Any, made: Any) -> None:
-    definition, id, digest = made
+    definition, key, digest = made
     compiler = pickle.loads(pickle.dumps(quernel_device.operations.target.compiler))
     assert isinstance(compiler, ArtifactCompiler)
-    low = pickle.loads(pickle.dumps(lowered(compiler, definition, id)))
-    artifact = pickle.loads(pickle.dumps(finalized(compiler, id, low)))
+    low = pickle.loads(pickle.dumps(lowered(compiler, definition, key)))
+    artifact = pickle.loads(pickle.dumps(finalized(compiler, key, low)))
     assert digest_of(quernel_device, artifact) == digest
 
 
 @pytest.mark.parametrize("stage", [JobStage.COMPILE, JobStage.FINALIZE], ids=lambda stage: stage.value)
 def test_a_worker_process_makes_the_same(quernel_device: Any, made: Any, processes: Executor, stage: JobStage) -> None:
-    definition, id, digest = made
+    definition, key, digest = made
     compiler = quernel_device.operations.target.compiler
-    work = definition if stage is JobStage.COMPILE else lowered(compiler, definition, id)
-    result = checked_result(compiler, processes.submit(run_job, compiler, work, id, stage).result(), "scales")
+    work = definition if stage is JobStage.COMPILE else lowered(compiler, definition, key)
+    result = checked_result(compiler, processes.submit(run_job, compiler, work, key, stage).result(), "scales")
     assert result.failure is None
     assert digest_of(quernel_device, result.artifact) == digest
 
@@ -87,10 +87,10 @@ def test_a_worker_process_makes_the_same(quernel_device: Any, made: Any, process
 def test_a_refusal_comes_back_from_a_worker_whole(quernel_device: Any, processes: Executor) -> None:
     limit = quernel_device.target_info.limits.max_block_threads
     definition = definition_of(quernel_device, wide.options(block=limit + 1))
-    id, compiler = id_of(quernel_device, definition), quernel_device.operations.target.compiler
+    key, compiler = id_of(quernel_device, definition), quernel_device.operations.target.compiler
     with pytest.raises(ValidationError, match=str(limit)) as caught:
-        lowered(compiler, definition, id)
-    result = processes.submit(run_job, compiler, definition, id, JobStage.COMPILE).result()
+        lowered(compiler, definition, key)
+    result = processes.submit(run_job, compiler, definition, key, JobStage.COMPILE).result()
     assert isinstance(result.failure, ValidationError)
     assert (result.failure.what, result.failure.fix) == (caught.value.what, caught.value.fix)
     assert result.failure.fix
@@ -128,9 +128,9 @@ def test_a_target_string_compiles_without_opening_a_device(quernel_device: Any, 
 
 
 def test_the_source_is_a_text_that_says_all(quernel_device: Any, made: Any) -> None:
-    definition, id, _ = made
+    definition, key, _ = made
     compiler = quernel_device.operations.target.compiler
-    first, second = (compiler.source(lowered(compiler, definition, id)) for _ in range(2))
+    first, second = (compiler.source(lowered(compiler, definition, key)) for _ in range(2))
     assert first == second
     assert first is None or (isinstance(first, str) and first)
     other = definition_of(quernel_device, shifts, by=3)
@@ -161,12 +161,12 @@ def test_a_group_is_finalized_in_order_each_whole_by_itself(quernel_device: Any)
     compiler, target = quernel_device.operations.target.compiler, quernel_device.operations.target
     definitions = [definition_of(quernel_device, shifts, by=by) for by in (1, 2, 3)]
     ids = [id_of(quernel_device, definition) for definition in definitions]
-    low = [lowered(compiler, definition, id) for definition, id in zip(definitions, ids, strict=True)]
+    low = [lowered(compiler, definition, key) for definition, key in zip(definitions, ids, strict=True)]
     together = compiler.finalize_group(ids, low)
     assert len(together) == 3
     assert not [artifact for artifact in together if isinstance(artifact, Exception)]
     headers = [target.header(artifact) for artifact in together]
-    alone = [target.header(finalized(compiler, id, one)) for id, one in zip(ids, low, strict=True)]
+    alone = [target.header(finalized(compiler, key, one)) for key, one in zip(ids, low, strict=True)]
     assert [attrs.evolve(header, statistics=()) for header in headers] == [
         attrs.evolve(header, statistics=()) for header in alone
     ]
@@ -182,4 +182,6 @@ def test_a_batch_of_kernels_compiles_and_one_that_fails_costs_no_other(quernel_d
     kernels.build()
     with pytest.raises(QuernelError, match=str(limit)):
         pending.pop(1).result()
-    assert [one.result().id.kernel for one in pending] == [definition.id for definition in wanted if definition.name == "shifts"]
+    assert [one.result().id.kernel for one in pending] == [
+        definition.id for definition in wanted if definition.name == "shifts"
+    ]

@@ -88,7 +88,7 @@ def test_a_statement_that_kernels_do_not_have_points_at_its_line(quernel_device:
 def test_more_shared_memory_than_there_is_is_refused_naming_both(quernel_device: Any) -> None:
     limit = quernel_device.target_info.limits.max_shared_bytes
     body = f"tile = qn.shared({limit // 4 + 1}, qn.i32)\ntile[qn.local_id()] = x[i]\nqn.barrier()\nout[i] = tile[0]"
-    with pytest.raises(ValidationError, match=rf"{str(limit)[:-2]}\d+ bytes.*allows {limit}") as caught:
+    with pytest.raises(ValidationError, match=rf"\d+ bytes.*{limit}") as caught:
         on(quernel_device, written(body))[1, 1](np.zeros(1, np.int32), np.zeros(1, np.int32))
     assert caught.value.fix
 

@@ -88,12 +88,12 @@ def test_nothing_is_kept_before_it_is_loaded(quernel_device: Any, kept: Any) -> 
     with opened_again(quernel_device) as opened:
         target = opened.operations.target
         definition = definition_of(opened, adds, by=3)
-        id = id_of(opened, definition)
+        key = id_of(opened, definition)
         found: list[Any] = []
-        bench = Bench(opened, kept, {"store": lambda *_: found.append(target.stored(id))})
+        bench = Bench(opened, kept, {"store": lambda *_: found.append(target.stored(key))})
         bench.load(definition)
         assert found == [None]
-        assert target.digest(target.stored(id)) == target.digest(artifact_of(opened, definition))
+        assert target.digest(target.stored(key)) == target.digest(artifact_of(opened, definition))
 
 
 @keeps

@@ -94,7 +94,7 @@ def test_an_edit_that_changes_nothing_compiles_nothing(quernel_device: Any, fold
     (folder / "kernels.py").write_text(KERNELS.replace("x[i, j] += by * (j + 1)", "x[i, j] = x[i, j] + by * (j + 1)"))
     second = said_by(folder, "program.py", PROGRAM, quernel_device.name, store=store)
     assert (second["x"], second["y"]) == (first["x"], first["y"])
-    assert {name: outcome for name, outcome in new(second, first)} == {"adds": "rekeyed", "folds": "loaded"}
+    assert dict(new(second, first)) == {"adds": "rekeyed", "folds": "loaded"}
 
 
 def test_what_must_not_compile_and_is_not_kept_is_refused(quernel_device: Any, folder: Path) -> None:

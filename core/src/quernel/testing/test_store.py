@@ -60,33 +60,33 @@ def payloads(kept: Environment) -> tuple[str, list[tuple[int, bytes]]]:
 def test_what_is_stored_is_found_under_its_id_and_no_other(opened: Any) -> None:
     target = opened.operations.target
     definition, other = (definition_of(opened, adds, by=by) for by in (1, 2))
-    id, artifact = id_of(opened, definition), artifact_of(opened, definition)
-    assert target.stored(id) is None
-    target.load(id, artifact)
-    assert target.store(id, artifact, None)
-    assert digest_of(opened, target.stored(id)) == digest_of(opened, artifact)
-    assert digest_of(opened, target.stored_meanwhile(id)) == digest_of(opened, artifact)
+    name, artifact = id_of(opened, definition), artifact_of(opened, definition)
+    assert target.stored(name) is None
+    target.load(name, artifact)
+    assert target.store(name, artifact, None)
+    assert digest_of(opened, target.stored(name)) == digest_of(opened, artifact)
+    assert digest_of(opened, target.stored_meanwhile(name)) == digest_of(opened, artifact)
     assert target.stored(id_of(opened, other)) is None
 
 
 def test_a_variant_of_its_own_is_an_artifact_of_its_own(opened: Any) -> None:
     target = opened.operations.target
     definition = definition_of(opened, adds, by=3)
-    id = id_of(opened, definition)
-    target.store(id, artifact_of(opened, definition), None)
+    name = id_of(opened, definition)
+    target.store(name, artifact_of(opened, definition), None)
     for facts in (ANY_LAUNCH, attrs.evolve(ANY_LAUNCH, aligned16=True, contiguous=True, index32=True)):
         other = target.variant(facts)
-        assert (target.stored(attrs.evolve(id, variant=other)) is not None) == (other == id.variant)
+        assert (target.stored(attrs.evolve(name, variant=other)) is not None) == (other == name.variant)
 
 
 def test_it_is_found_by_the_text_and_the_ir_it_was_stored_with(opened: Any) -> None:
     target = opened.operations.target
     definition = definition_of(opened, adds, by=4)
-    id, artifact = id_of(opened, definition), artifact_of(opened, definition)
-    key = ir_key(ir_digest(definition.expand()), id.variant, target.compiler.build_id)
+    name, artifact = id_of(opened, definition), artifact_of(opened, definition)
+    key = ir_key(ir_digest(definition.expand()), name.variant, target.compiler.build_id)
     assert target.stored_for_ir(key) is None
     assert target.stored_for_source("the text") is None
-    target.store(id, artifact, "the text", key)
+    target.store(name, artifact, "the text", key)
     assert digest_of(opened, target.stored_for_ir(key)) == digest_of(opened, artifact)
     assert digest_of(opened, target.stored_for_source("the text")) == digest_of(opened, artifact)
     assert target.stored_for_source("another text") is None
@@ -95,12 +95,12 @@ def test_it_is_found_by_the_text_and_the_ir_it_was_stored_with(opened: Any) -> N
 def test_what_is_dropped_is_gone(opened: Any) -> None:
     target = opened.operations.target
     definition = definition_of(opened, adds, by=5)
-    id = id_of(opened, definition)
-    target.store(id, artifact_of(opened, definition), None)
-    target.drop(id)
-    assert target.stored(id) is None
-    target.store(id, artifact_of(opened, definition), None)
-    assert target.stored(id) is not None
+    name = id_of(opened, definition)
+    target.store(name, artifact_of(opened, definition), None)
+    target.drop(name)
+    assert target.stored(name) is None
+    target.store(name, artifact_of(opened, definition), None)
+    assert target.stored(name) is not None
 
 
 def test_a_damaged_artifact_is_compiled_anew(quernel_device: Any, kept: Environment) -> None:
