@@ -1,4 +1,4 @@
-"""The command line: `quernel demo`, `compile`, `conform`, `devices`, `backends`, `doctor`, `cache`, `new-backend`, `records`."""
+"""The command line: `quernel demo`, `compile`, `conform`, `devices`, `doctor`, `cache`, `records` and more."""
 
 from __future__ import annotations
 
