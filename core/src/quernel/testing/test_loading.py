@@ -146,14 +146,9 @@ def test_a_stored_artifact_that_the_device_refuses_is_dropped_and_compiled_anew(
     with opened_again(quernel_device) as opened:
         again = Bench(opened, bench.environment, {"load": refuse})
         again.load(definition_of(opened, adds, by=7))
-        assert [name for name in again.calls if name in ("load", "drop", "lower", "finalize", "store")] == [
-            "load",
-            "drop",
-            "lower",
-            "finalize",
-            "load",
-            "store",
-        ]
+        kept = ("load", "lower", "finalize", "drop", "store")
+        expected = ["load", "lower", "finalize", "load", "drop", "store"]
+        assert [name for name in again.calls if name in kept] == expected
         assert again.outcomes() == [("compiled", None)]
 
 
