@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quernel.plugins.entries import BACKENDS, PLUGINS, installed_entries
+from quernel.plugins.entries import BACKENDS, PLUGINS, installed_entries, installed_version
 
 
 def found(group: str, path: Path) -> list[tuple[str, str, str, str]]:
@@ -95,3 +95,16 @@ def test_what_was_found_on_a_path_is_used_again_until_asked_anew(install: Any, p
     install("late", {BACKENDS: {"late": "plug_late"}})
     assert installed_entries(BACKENDS, path) == ()
     assert [entry.name for entry in installed_entries(BACKENDS, path, anew=True)] == ["late"]
+
+
+def test_versions_agree_with_importlib_metadata(place: Path, tmp_path: Path) -> None:
+    for name in ("numpy", "attrs", "NumPy"):
+        assert installed_version(name) == importlib.metadata.version(name)
+    assert installed_version("no-such-distribution") is None
+    (tmp_path / "some_thing-1.2.dist-info").mkdir()
+    (tmp_path / "Other.Thing-2.0-py3.11.egg-info").mkdir()
+    (tmp_path / "some_thing_else-9.9.dist-info").mkdir()
+    (place / "some_thing-0.1.dist-info").mkdir(parents=True)
+    path = [str(tmp_path / "missing"), str(tmp_path), str(place)]
+    assert installed_version("some-thing", path) == "1.2"
+    assert installed_version("other-thing", path) == "2.0"

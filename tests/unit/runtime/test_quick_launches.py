@@ -144,6 +144,29 @@ def test_numbers_are_packed_as_on_the_general_path(name: str, gpu: Device, seen:
         agree(launcher, seen, x, *((value, 1.0) if name in ("int", "i8") else (1, value)))
 
 
+@qn.kernel
+def halves(x: qn.Array1[qn.f32], h: qn.f16, s: qn.f32):
+    i = qn.global_id()
+    x[i] = x[i] + qn.f32(h) + s
+
+
+@pytest.mark.parametrize("kind", [float, int, np.float64, np.float32])
+@pytest.mark.parametrize("value", [65504, 65519, 65520, 3.4028234e38, 3.40282356e38, 3.4028236e38, -1e39, 1 << 2000])
+def test_floats_are_refused_as_on_the_general_path(kind: Any, value: Any, gpu: Device, seen: ScriptedDevice) -> None:
+    x = gpu.zeros(8, qn.f32)
+    launcher = fresh(halves).over(8)
+    for _ in range(3):
+        launcher(x, kind(1), kind(1))
+    assert type(launcher) is not Launcher
+    try:
+        with np.errstate(over="ignore"):
+            given = kind(value)
+    except OverflowError:
+        given = kind("inf")
+    for args in ((given, kind(1)), (kind(1), given), (kind(1), -given)):
+        agree(launcher, seen, x, *args)
+
+
 # --- what is left to the general path ---------------------------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 import attrs
 
 from quernel.errors import CompilationError
+from quernel.plugins.entries import installed_version
 from quernel_cuda.cubins import resources
 
 __all__ = [
@@ -38,6 +39,7 @@ _log = logging.getLogger(__name__)
 
 _FILE: Final = "kernel.cu"
 _TOOLKIT: Final = Path("/usr/local/cuda")
+_VERSION: Final = re.compile(r"\d+\.\d+")
 _FUNCTION: Final = re.compile(r"Function properties for (\S+)")
 _SPILLS: Final = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -88,14 +90,11 @@ def version() -> str:
     Raises:
         CompilationError: there is no NVRTC.
     """
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
-
-    try:
-        major, minor, *_ = installed("nvidia-cuda-nvrtc").split(".")
-    except (PackageNotFoundError, ValueError):
-        status, major, minor = nvrtc().nvrtcVersion()
-        _check(status)
+    found = _VERSION.match(installed_version("nvidia-cuda-nvrtc") or "")
+    if found is not None:
+        return found[0]
+    status, major, minor = nvrtc().nvrtcVersion()
+    _check(status)
     return f"{major}.{minor}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from quernel.errors import QuernelError
@@ -46,7 +45,8 @@ def _device_info(index: int) -> DeviceInfo:
 
 def _uuid(device: Any) -> str:
     found = call("cuDeviceGetUuid", device)
-    return f"GPU-{uuid.UUID(bytes=bytes(found.bytes))}"
+    digits = bytes(found.bytes).hex()
+    return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def capability(index: int) -> tuple[int, int]:

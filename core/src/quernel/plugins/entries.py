@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Final, final
 
-__all__ = ["BACKENDS", "PLUGINS", "PluginEntry", "installed_entries"]
+__all__ = ["BACKENDS", "PLUGINS", "PluginEntry", "installed_entries", "installed_version"]
 
 BACKENDS: Final = "quernel.backends"
 """The group of backends: the entry's name is the backend's name, its value a module."""
@@ -65,13 +65,37 @@ def installed_entries(group: str, path: Iterable[str] | None = None, *, anew: bo
     seen: set[str] = set()
     found: list[PluginEntry] = []
     for distribution, version, text in metadata:
-        normalized = re.sub(r"[-_.]+", "-", distribution).lower()
+        normalized = _normalized(distribution)
         if normalized in seen:
             continue
         seen.add(normalized)
         for name, module in _parse(text, group):
             found.append(PluginEntry(group, name, module, normalized, version))
     return tuple(sorted(found, key=lambda entry: (entry.name, entry.distribution != "quernel", entry.distribution)))
+
+
+def installed_version(distribution: str, path: Iterable[str] | None = None) -> str | None:
+    """The version of a distribution by the name of its folder on `path` (default: `sys.path`), or `None`.
+
+    It is that of the first folder which says one; archives and other finders are not asked.
+    """
+    wanted = _normalized(distribution)
+    for place in sys.path if path is None else path:
+        try:
+            entries = os.scandir(place or os.curdir)
+        except OSError:
+            continue
+        with entries:
+            for entry in entries:
+                if entry.name.endswith(_METADATA_FOLDERS):
+                    name, _, version = entry.name.rpartition(".")[0].partition("-")
+                    if version and _normalized(name) == wanted:
+                        return version.partition("-")[0]  # what builds call an egg goes on with Python's version
+    return None
+
+
+def _normalized(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def _metadata(path: list[str]) -> Iterator[tuple[str, str, str]]:

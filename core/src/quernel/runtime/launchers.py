@@ -272,7 +272,8 @@ class Launcher:
             borrowed.give_back([not spec.is_const and next(written).is_written for spec in specs])
 
 
-class _Bound(NamedTuple):
+@final
+class _Bound:
     """One value, read once by a launch: another thread's `update` must not mix one launch's code with another's bytes.
 
     Attributes:
@@ -282,10 +283,19 @@ class _Bound(NamedTuple):
         run: launches where nothing stands between; `None` where there is always something.
     """
 
-    args: tuple[Any, ...]
-    prepared: _Prepared | None
-    device: Any = None
-    run: RepeatedLaunch | None = None
+    __slots__ = ("args", "device", "prepared", "run")
+
+    def __init__(
+        self,
+        args: tuple[Any, ...],
+        prepared: _Prepared | None,
+        device: Any = None,
+        run: RepeatedLaunch | None = None,
+    ) -> None:
+        self.args = args
+        self.prepared = prepared
+        self.device = device
+        self.run = run
 
 
 @final

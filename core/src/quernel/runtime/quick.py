@@ -355,8 +355,6 @@ class _Writer:
             "_q_plan is _q_PLAN",
             *self.conditions,
             *(() if self.is_left else self._argument_conditions),
-            "not _q_rest",
-            "not _q_named",
             "not _q_STANDING",
             "not _q_DEVICE.is_closed",
             "_q_GENERATION() == _q_NUMBER",
@@ -368,25 +366,25 @@ class _Writer:
         taken = "".join(f"{name}=_q_MISSING, " for name in self._names)
         return "\n".join(
             [
-                *self._head(parameters, taken),
+                *self._head(parameters, taken, given),
                 *(self._launched_by_backend(conditions, given) if self.is_left else self._launched(conditions, given)),
             ]
         )
 
-    def _head(self, parameters: Parameters, taken: str) -> list[str]:
+    def _head(self, parameters: Parameters, taken: str, given: str) -> list[str]:
         """The lines that give every parameter its argument."""
         return [
             # By position only: Python's own words for a doubled or unknown keyword are not ours.
             f"def __call__(_q_self, {taken}/, *_q_rest, **_q_named):",
             "    _q_arguments = None",
-            "    if _q_named:",
+            "    if _q_rest or _q_named:",
             *(
                 f"        if {self._names[place]} is _q_MISSING and {name!r} in _q_named: "
                 f"{self._names[place]} = _q_named.pop({name!r})"
                 for place, name in enumerate(parameters.names)
                 if place >= parameters.num_positional_only
             ),
-            "        pass",
+            f"        if _q_rest or _q_named: return _q_GENERAL(_q_self, ({given}), _q_rest, _q_named)",
             *(
                 f"    if {self._names[place]} is _q_MISSING: {self._names[place]} = _q_D{place}"
                 for place, default in enumerate(parameters.defaults)
@@ -409,7 +407,7 @@ class _Writer:
             f"    if _q_read is not None: _q_arguments = _q_read({arguments})",
             "    if _q_arguments is True: return",
             "    if _q_arguments is None:",
-            f"        return _q_GENERAL(_q_self, ({given}), _q_rest, _q_named)",
+            f"        return _q_GENERAL(_q_self, ({given}), (), {{}})",
             "    _q_run(_q_arguments)",
         ]
 
@@ -442,7 +440,7 @@ class _Writer:
             "    except Exception:",  # Whatever it was, the general path meets it too, and says so.
             "        _q_arguments = None",
             "    if _q_arguments is None:",
-            f"        return _q_GENERAL(_q_self, ({given}), _q_rest, _q_named)",
+            f"        return _q_GENERAL(_q_self, ({given}), (), {{}})",
             "    _q_run(_q_arguments)",
         ]
         return lines
@@ -465,7 +463,8 @@ class _Writer:
                 self.put(**{f"L{place}": least, f"H{place}": greatest})
                 self._argument_conditions.append(f"_q_L{place} <= {name} <= _q_H{place}")
         for index, largest in self._ready.narrow:
-            if index == number:
+            # Packing f16 and f32 itself refuses what would become infinite.
+            if index == number and self._ready.header.params[index].dtype == bf16.name:
                 self.put(**{f"F{place}": largest})
                 number_of = name if type(value) is float else f"float({name})"
                 self._argument_conditions.append(f"-_q_F{place} <= {number_of} <= _q_F{place}")
