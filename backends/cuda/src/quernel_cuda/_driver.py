@@ -11,6 +11,7 @@ from collections import deque
 from typing import Any, Final
 
 from quernel.errors import DeviceError, LaunchError, QuernelError, ValidationError
+from quernel_cuda.ahead import importing
 
 __all__ = [
     "Context",
@@ -94,7 +95,8 @@ def _load() -> Any:
     try:
         from cuda.bindings import driver as bindings
 
-        status, *_ = bindings.cuInit(0)
+        with importing():
+            status, *_ = bindings.cuInit(0)
     except ImportError as error:
         _missing = f"cuda-python cannot be imported: {error}", "pip install --force-reinstall cuda-python"
     except Exception as error:  # the loader's own classes differ between versions of cuda-python

@@ -9,9 +9,6 @@ import atexit
 import logging
 import os
 import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -214,6 +211,8 @@ def header_folder() -> str | None:
     """
     if (_TOOLKIT / "include" / "cuda_fp16.h").exists():
         return str(_TOOLKIT / "include")
+    import tempfile
+
     install = getattr(nvrtc(), "nvrtcInstallBundledHeaders", None)
     if install is None:
         return None
@@ -225,12 +224,18 @@ def header_folder() -> str | None:
 
 def _remove(folder: Path, owner: int) -> None:
     """Removes the folder at the end of the process that made it; a forked child ends before its parent."""
+    import shutil
+
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def disassembly(cubin: bytes) -> str | None:
     """The machine code of a cubin as text, where the toolkit's disassembler is installed."""
+    import shutil
+    import subprocess
+    import tempfile
+
     tool = shutil.which("nvdisasm") or shutil.which("nvdisasm", path=str(_TOOLKIT / "bin"))
     if tool is None:
         return None

@@ -100,7 +100,12 @@ class Kernel:
         """
         try:
             known, launcher = self._on_grids[key]
-            if known is key or _is_same(known, key):
+            # Pairs of integers are told here, as they are most of what is not the very key of the last launch.
+            if (
+                known is key
+                or (key.__class__ is tuple and len(key) == 2 and key[0].__class__ is key[1].__class__ is int)
+                or _is_same(known, key)
+            ):
                 device = launcher._device
                 if device is None or not device.is_closed:
                     return launcher
@@ -304,8 +309,6 @@ def _is_same(known: Any, key: Any) -> bool:
     """Whether equal keys also mean the same launch: 8 and 8.0 are equal, and only one of them is an extent."""
     if key.__class__ is not tuple:
         return known.__class__ is key.__class__
-    if len(key) == 2 and key[0].__class__ is int and key[1].__class__ is int:
-        return True
     for one, other in zip(known, key, strict=True):
         if one.__class__ is not other.__class__ or (one.__class__ is tuple and not _is_same(one, other)):
             return False
