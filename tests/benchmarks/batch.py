@@ -68,18 +68,18 @@ def compiler_of(target: str) -> Any:
 
 
 def compare_workers(options: argparse.Namespace) -> None:
-    from quernel.compiler import CompilationProcesses, compile_ahead, executors
+    from quernel.compiler import CompilationProcesses, compile_ahead, own_workers
     from quernel.compiler.threads import CompilationThreads
     from quernel.compiler.warming import warm_up
 
     compiler = compiler_of(options.target)
     pools = {f"{size} warm worker{'s' * (size > 1)}": CompilationProcesses(size) for size in options.sizes}
-    own = executors.compilation_processes()
+    own = own_workers.compilation_processes()
     for pool in (*pools.values(), *([own] if own is not None else [])):
         pool.grow(pool._max_workers, warm_up, compiler, compiler.build_id.digest)
         assert pool.wait_until_ready(pool._max_workers, 300), "workers do not start"
     ways: dict[str, Executor | None] = {**pools, "the default rule, warm": None, "one thread": CompilationThreads(1)}
-    ways["threads, one per core"] = CompilationThreads(executors.num_cores())
+    ways["threads, one per core"] = CompilationThreads(own_workers.num_cores())
     taken: dict[str, list[float]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as folder:
         count = 0

@@ -14,11 +14,11 @@ import attrs
 
 from quernel.capabilities import TargetInfo
 from quernel.compiler.artifacts import Artifact, ArtifactHeader, ArtifactId
-from quernel.compiler.batch import RecordSink
 from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
 from quernel.compiler.halves import ArtifactCompiler, CompilationTarget, LaunchFacts, Signature
 from quernel.compiler.loader import KernelLoader
 from quernel.compiler.recording import CompilationRecording
+from quernel.compiler.telling import RecordSink
 from quernel.geometry import LaunchForm
 from quernel.identity import BuildId, IrKey, KernelId
 from quernel.ir.nodes import Kernel, Module

@@ -10,7 +10,7 @@ from tests.unit.compiler.scripted import artifact, definition
 from tests.unit.compiler.test_workers import Broken, Elsewhere, Pickling
 
 from quernel.compiler.ahead import compile_ahead
-from quernel.compiler.job import JobStage
+from quernel.compiler.results import JobStage
 from quernel.errors import CompilationError, KernelSyntaxError, ValidationError
 
 

@@ -18,7 +18,8 @@ import pytest
 from tests.unit.compiler.scripted import Bench, artifact_id, definition, foreign_definition
 
 from quernel.compiler import CompilationProcesses, Kernels, key_locks, no_compiling
-from quernel.compiler.job import JobResult, JobStage, run_job
+from quernel.compiler.job import run_job
+from quernel.compiler.results import JobResult, JobStage
 from quernel.compiler.threads import CompilationThreads
 from quernel.errors import CompilationError
 from quernel.store import Environment

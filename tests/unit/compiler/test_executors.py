@@ -80,10 +80,10 @@ def test_shutdown_waits_no_longer_than_it_may() -> None:
 def test_process_ends_although_a_compilation_goes_on() -> None:
     code = """
 import threading
-from quernel.compiler import executors
-executors._END_TIMEOUT_S = 0.1
+from quernel.compiler import own_workers
+own_workers._END_TIMEOUT_S = 0.1
 started = threading.Event()
-executors.compilation_threads().submit(lambda: started.set() or threading.Event().wait(300))
+own_workers.compilation_threads().submit(lambda: started.set() or threading.Event().wait(300))
 started.wait()
 print("ended")
 """

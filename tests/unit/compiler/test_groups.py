@@ -22,7 +22,8 @@ from tests.unit.compiler.test_workers import Broken, Elsewhere, Pickling
 from quernel.compiler import executors, groups
 from quernel.compiler.ahead import compile_ahead
 from quernel.compiler.artifacts import ArtifactId
-from quernel.compiler.job import JobResult, JobStage, run_group
+from quernel.compiler.job import run_group
+from quernel.compiler.results import JobResult, JobStage
 from quernel.errors import CompilationError
 from quernel.store import Environment
 

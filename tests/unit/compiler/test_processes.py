@@ -24,8 +24,8 @@ from tests.unit.compiler.test_workers import Elsewhere
 
 from quernel.compiler import executors, processes
 from quernel.compiler.artifacts import ArtifactId
-from quernel.compiler.job import WorkerLostError
 from quernel.compiler.processes import CompilationProcesses
+from quernel.compiler.results import WorkerLostError
 from quernel.compiler.worker_process import WorkerProcess, packed_call
 from quernel.errors import CompilationError
 from quernel.store import Environment
@@ -324,9 +324,9 @@ def test_parent_that_ends_leaves_no_worker_and_says_nothing() -> None:
 def test_own_processes_end_with_the_program() -> None:
     parent = start("""
 import os, time
-from quernel.compiler import executors
-executors.num_cores = lambda: 2
-pool = executors.compilation_processes()
+from quernel.compiler import own_workers
+own_workers.num_cores = lambda: 2
+pool = own_workers.compilation_processes()
 pool.grow(1)
 print(pool.submit(os.getpid).result(60))
 pool.submit(time.sleep, 0.2)

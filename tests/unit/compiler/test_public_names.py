@@ -9,7 +9,7 @@ import pytest
 from tests.unit.compiler.scripted import Bench, ScriptedVariant, artifact, artifact_id, definition
 
 import quernel.compiler
-from quernel.compiler import executors
+from quernel.compiler import own_workers
 from quernel.compiler.artifacts import ArtifactHeader
 from quernel.compiler.kernels import Kernels
 from quernel.store import Environment
@@ -86,10 +86,10 @@ for name in sorted(set(sys.modules) - before):
 
 @pytest.fixture
 def ending() -> Iterator[None]:
-    executors._end()
+    own_workers._end()
     yield
-    executors._is_ending = False
-    executors._threads = None
+    own_workers._is_ending = False
+    own_workers._threads = None
 
 
 @pytest.mark.usefixtures("ending")

@@ -28,8 +28,9 @@ from quernel.capabilities import TargetInfo
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import KernelDefinition
 from quernel.compiler.halves import ArtifactCompiler, Signature
-from quernel.compiler.job import JobResult, JobSettings, JobStage, checked_result, run_job
+from quernel.compiler.job import JobSettings, run_job
 from quernel.compiler.recording import CompilationRecording
+from quernel.compiler.results import JobResult, JobStage, checked_result
 from quernel.errors import CompilationError, ValidationError
 from quernel.identity import BuildId, build, build_id_hash
 from quernel.ir.digest import ir_digest

@@ -19,7 +19,7 @@ from functools import cache
 from queue import SimpleQueue
 
 from quernel import settings
-from quernel.compiler.executors import num_cores
+from quernel.compiler.own_workers import num_cores
 
 __all__ = ["available_threads", "run_pieces", "threads_of_launch"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         Signature,
         VariantOf,
     )
-    from quernel.compiler.job import JobResult, run_job
+    from quernel.compiler.job import run_job
     from quernel.compiler.kernels import Kernels
     from quernel.compiler.keyed import KeyedKernels
     from quernel.compiler.loader import KernelLoader, LoadedKernel
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from quernel.compiler.reentrancy import no_compiling
     from quernel.compiler.registrations import RegistrationCounts
     from quernel.compiler.reporting import CompiledArtifact, Progress, Reporter
+    from quernel.compiler.results import JobResult
     from quernel.errors import CompilationError
     from quernel.identity import BuildId, KernelCacheKey, build_id_hash
     from quernel.store import (
@@ -116,7 +117,7 @@ _NAMES = {
         "Signature",
         "VariantOf",
     ),
-    "quernel.compiler.job": ("JobResult", "run_job"),
+    "quernel.compiler.job": ("run_job",),
     "quernel.compiler.keyed": ("KeyedKernels",),
     "quernel.compiler.kernels": ("Kernels",),
     "quernel.compiler.loader": ("KernelLoader", "LoadedKernel"),
@@ -128,6 +129,7 @@ _NAMES = {
     "quernel.compiler.reentrancy": ("no_compiling",),
     "quernel.compiler.registrations": ("RegistrationCounts",),
     "quernel.compiler.reporting": ("CompiledArtifact", "Progress", "Reporter"),
+    "quernel.compiler.results": ("JobResult",),
     "quernel.errors": ("CompilationError",),
     "quernel.identity": ("BuildId", "KernelCacheKey", "build_id_hash"),
     "quernel.store": (

@@ -14,8 +14,8 @@ from quernel.compiler.executors import run_steps
 from quernel.compiler.groups import Groups
 from quernel.compiler.halves import ArtifactCompiler
 from quernel.compiler.inflight import Job
-from quernel.compiler.job import JobResult, JobStage, checked_result
 from quernel.compiler.recording import CompilationRecording
+from quernel.compiler.results import JobResult, JobStage, checked_result
 from quernel.compiler.stages import GroupStep, JobStep
 
 __all__ = ["compile_ahead"]

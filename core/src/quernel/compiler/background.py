@@ -45,7 +45,7 @@ def _driving_threads() -> CompilationThreads:
         if _threads is None:
             import atexit
 
-            from quernel.compiler.executors import num_cores
+            from quernel.compiler.own_workers import num_cores
             from quernel.compiler.threads import CompilationThreads
 
             _threads = CompilationThreads(num_cores())

@@ -5,41 +5,26 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from quernel.compiler.inflight import Found, Job, JobState, LoadedKernel
+from quernel.compiler.telling import RecordSink, Telling, logger
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from concurrent.futures import Executor
 
     from quernel.compiler.groups import Groups
     from quernel.compiler.guarded_target import GuardedTarget
-    from quernel.compiler.job import JobResult, JobStage
     from quernel.compiler.key_locks import KeyLocks
     from quernel.compiler.reporting import Progress
+    from quernel.compiler.results import JobResult, JobStage
     from quernel.compiler.stages import GroupStep, JobStep
     from quernel.compiler.tables import LoaderTables
     from quernel.settings import RecordsLevel
-    from quernel.store import CompilationBatchRecord, CompilationRecord, Environment
+    from quernel.store import Environment
 
-__all__ = ["Batch", "RecordSink"]
-
-
-class RecordSink(Protocol):
-    """Takes the records of a closed batch. Called without any lock; MUST NOT load or launch; its errors are logged."""
-
-    def __call__(
-        self,
-        environment: Environment | None,
-        records: Sequence[CompilationRecord],
-        batch: CompilationBatchRecord,
-        level: RecordsLevel,
-    ) -> object:
-        """`level` is how much is to be kept, as the caller's settings said; with `off`, only observers are told."""
-        ...
+__all__ = ["Batch"]
 
 
 class Batch:
@@ -65,11 +50,9 @@ class Batch:
         self._compiler = target.target.compiler
         self._environment = environment
         self._given_workers = workers
-        self._records = records
         self._level = level
         self._may_compile = may_compile
-        self._progress = progress
-        self._told: set[Job] = set()
+        self._telling = Telling(jobs, tables, environment=environment, records=records, level=level, progress=progress)
         self._locks: KeyLocks | None = None
         self._num_workers = 0
         self._persists = False
@@ -77,15 +60,12 @@ class Batch:
 
     def run(self) -> None:
         """Settles every job; failures are theirs. Raises only what interrupts the thread."""
-        started_ns, start_ns = time.time_ns(), time.perf_counter_ns()
-        for job in self._jobs:
-            job.started_ns = started_ns
         missed = self._look_up()
         if missed and self._persists and self._may_compile:
             self._make_with_locks(missed)
         else:
             self._make(missed)
-        self._close(started_ns, time.perf_counter_ns() - start_ns)
+        self._telling.records(self._num_workers)
 
     def _make_with_locks(self, missed: list[Job]) -> None:
         """Makes what no other process makes, then looks again for what others made, and makes what they did not."""
@@ -163,7 +143,7 @@ class Batch:
 
     def _next_step(self, job: Job) -> JobStep | GroupStep | None:
         """What a worker has to do next for a job, if anything; the store is asked first where it can answer."""
-        from quernel.compiler.job import JobStage
+        from quernel.compiler.results import JobStage
         from quernel.compiler.stages import JobStep
 
         try:
@@ -179,7 +159,7 @@ class Batch:
         return step
 
     def _next_stage(self, job: Job) -> JobStage | None:
-        from quernel.compiler.job import JobStage
+        from quernel.compiler.results import JobStage
 
         if job.is_fresh:
             self._refuse_to_compile(job)
@@ -246,20 +226,20 @@ class Batch:
         return None
 
     def _advance_job(self, job: Job, result: object) -> JobStep | GroupStep | None:
-        from quernel.compiler.job import checked_result
+        from quernel.compiler.results import checked_result
 
         try:
             self._absorb(job, checked_result(self._compiler, result, job.name))
         except Exception as error:
             job.fail(error)
-        self._tell(job)
+        self._telling.progress(job)
         return self._next_step(job)
 
     def _absorb(self, job: Job, result: JobResult) -> None:
         from quernel.identity import ir_key
 
         for level, line in result.log_lines:
-            _logger().log(level, "%s: %s", job.name, line)
+            logger().log(level, "%s: %s", job.name, line)
         job.recording.absorb(result.recording)
         job.worker = result.worker
         if result.failure is not None:
@@ -283,43 +263,19 @@ class Batch:
             return False
         if job.failure is None:
             try:
-                self._report(job)
+                self._telling.artifact(job)
                 if not self._load(job):
                     return False
             except Exception as error:
                 job.fail(error)
         if job.failure is None and job.found is Found.MADE:
-            _log_compiled(job, self._compiler.target_info)
+            self._telling.compiled(job, self._compiler.target_info)
         failed = JobState.ABANDONED if job.is_refused else JobState.FAILED
         self._tables.settle(job, JobState.LOADED if job.failure is None else failed)
         if self._locks is not None:
             self._locks.release(job)
-        self._tell(job)
+        self._telling.progress(job)
         return True
-
-    def _report(self, job: Job) -> None:
-        """Tells of an artifact that was compiled, once and before it is loaded; whoever raises costs no kernel."""
-        if job.found is not Found.MADE or not job.reporters:
-            return
-        from quernel.compiler.reporting import CompiledArtifact
-
-        compiled = CompiledArtifact(job.id, job.artifact, job.source, job.recording, job.worker)
-        for reporter in self._tables.reporters(job):
-            try:
-                reporter(compiled)
-            except Exception:
-                _logger().exception("a reporter failed when it was told of %s", job.name)
-
-    def _tell(self, job: Job) -> None:
-        """Tells of a job that was found, compiled or has failed, once; whoever raises is told no more."""
-        if self._progress is None or job in self._told or not (job.is_settled or job.failure or job.found):
-            return
-        self._told.add(job)
-        try:
-            self._progress(len(self._told), len(self._jobs), job.name)
-        except Exception:
-            _logger().exception("progress cannot be shown")
-            self._progress = None
 
     def _load(self, job: Job) -> bool:
         """Loads the artifact, then keeps it unless it was kept under this id; `False`: a kept one was refused."""
@@ -329,7 +285,7 @@ class Batch:
         except Exception as refusal:
             if not job.is_from_store:
                 raise
-            _logger().warning("compiling %s anew, as the device refused the stored artifact: %s", job.name, refusal)
+            logger().warning("compiling %s anew, as the device refused the stored artifact: %s", job.name, refusal)
             job.why_missed = ("refused by the device",)
             job.start_afresh()
             return False
@@ -349,7 +305,7 @@ class Batch:
 
         if sources_are_unchanged():
             return True
-        _logger().warning("%s is not kept, as sources of Quernel have changed since they were imported", job.name)
+        logger().warning("%s is not kept, as sources of Quernel have changed since they were imported", job.name)
         return False
 
     def _follow(self, jobs: list[Job]) -> None:
@@ -375,33 +331,3 @@ class Batch:
         elif leader.state is JobState.LOADED:
             job.shared = leader.shared
             job.answer(Found.IR if job.source is None else Found.SOURCE, leader.artifact)
-
-    # --- step 6: records ----------------------------------------------------------------------------------------------
-
-    def _close(self, started_ns: int, wall_ns: int) -> None:
-        from quernel.compiler.records import batch_record, compilation_record
-
-        try:
-            records = [compilation_record(job) for job in self._jobs if job.state is JobState.LOADED]
-            batch = batch_record(len(self._jobs), self._num_workers, started_ns, wall_ns)
-            self._records(self._environment, records, batch, self._level)
-        except Exception:
-            _logger().exception("the records of a batch could not be kept")
-
-
-def _logger() -> logging.Logger:
-    """The logger of everything about compiling; a warm start has nothing to log and does not import it."""
-    import logging
-
-    return logging.getLogger("quernel.compiler")
-
-
-def _log_compiled(job: Job, target_info: Any) -> None:
-    _logger().info(
-        "compiled %s %s for %s %s in %.1f ms",
-        job.name,
-        job.id.kernel.digest[:12],
-        target_info.backend,
-        target_info.name,
-        job.duration_ns / 1e6,
-    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from quernel.compiler.executors import num_cores
 from quernel.compiler.halves import ArtifactCompiler
 from quernel.compiler.inflight import Job
-from quernel.compiler.job import JobStage
+from quernel.compiler.own_workers import num_cores
+from quernel.compiler.results import JobStage
 from quernel.compiler.stages import GroupStep, JobStep
 
 __all__ = ["Groups"]

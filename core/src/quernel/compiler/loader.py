@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from quernel.compiler.artifacts import ArtifactId
-    from quernel.compiler.batch import RecordSink
     from quernel.compiler.definition import KernelDefinition
     from quernel.compiler.halves import CompilationTarget
     from quernel.compiler.registrations import RegistrationCounts
     from quernel.compiler.reporting import Progress, Reporter
+    from quernel.compiler.telling import RecordSink
     from quernel.settings import RecordsLevel
     from quernel.store import CompilationBatchRecord, CompilationRecord, Environment
 

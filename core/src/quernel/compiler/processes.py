@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import attrs
 
 from quernel import settings
-from quernel.compiler.job import WorkerLostError
+from quernel.compiler.results import WorkerLostError
 from quernel.compiler.worker_process import WorkerProcess, packed_call
 
 __all__ = ["CompilationProcesses"]

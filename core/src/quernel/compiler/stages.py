@@ -10,7 +10,8 @@ import attrs
 
 from quernel.compiler.halves import ArtifactCompiler
 from quernel.compiler.inflight import Job
-from quernel.compiler.job import JobSettings, JobStage, run_group, run_job
+from quernel.compiler.job import JobSettings, run_group, run_job
+from quernel.compiler.results import JobStage
 
 __all__ = ["GroupStep", "JobStep"]
 

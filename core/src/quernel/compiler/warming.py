@@ -7,7 +7,8 @@ from typing import Any, Final
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import KernelDefinition, Specialization
 from quernel.compiler.halves import ArtifactCompiler
-from quernel.compiler.job import JobStage, WorkerLostError, run_job
+from quernel.compiler.job import run_job
+from quernel.compiler.results import JobStage, WorkerLostError
 
 __all__ = ["warm_up"]
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from quernel import settings
 from quernel.compiler.frames import read_frame, skip_to_greeting, write_frame
-from quernel.compiler.job import WorkerLostError
+from quernel.compiler.results import WorkerLostError
 
 __all__ = ["WorkerProcess", "packed_call"]
 
