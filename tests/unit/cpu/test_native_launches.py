@@ -407,6 +407,30 @@ def test_what_the_code_does_not_read_python_does() -> None:
 
 
 @needs_native
+def test_what_launches_of_every_shape_share_is_worked_out_once() -> None:
+    kernel, y = fresh(count), np.zeros(64, np.int64)
+    for _ in range(3):
+        kernel.over(8)(y)
+    before = native_launching._form.cache_info().misses
+    for extent in range(9, 60):
+        kernel.over(extent)(y)
+    assert native_launching._form.cache_info().misses == before
+
+
+@needs_native
+def test_dtypes_that_are_equal_but_not_the_same_are_each_read(general: list[Any]) -> None:
+    for dtype in (np.dtype(np.int64), np.dtype(np.int64, metadata={"unit": "m"})):
+        launcher, y = fresh(count).over(16), np.zeros(16, dtype)
+        for _ in range(2):
+            launcher(y)
+        assert taken(launcher) is not None
+        before = len(general)
+        launcher(y)
+        assert len(general) == before
+        assert y.tolist() == [3] * 16
+
+
+@needs_native
 def test_a_record_of_too_many_operands_is_not_made() -> None:
     import ctypes
 

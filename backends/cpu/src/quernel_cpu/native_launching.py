@@ -13,6 +13,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -117,23 +118,32 @@ def native_launch(
     made = _native()
     if made is None:
         return None
+    # Equal dtypes may be several objects, and it is objects that are compared.
+    form = _form(operands, tuple([id(dtype) for _, dtype, _ in operands]), params, slots)
+    if form is None:
+        return None
+    described, cells, has_arrays = form
+    placing = int(aligned16) if has_arrays else 2
+    return made.made(described, cells, placing, entry, geometry, num_items, counter, (operands, keep_alive))
+
+
+@lru_cache(maxsize=512)
+def _form(
+    operands: tuple[Operand, ...],
+    dtype_ids: tuple[int, ...],
+    params: tuple[HeaderParameter, ...],
+    slots: tuple[Slot, ...],
+) -> tuple[list[list[int]], list[list[int]], bool] | None:
+    """The words of all operands and cells, which launches of every shape share, and whether there are host arrays."""
     described = [_described(operand, parameter) for operand, parameter in zip(operands, params, strict=True)]
     cells = [_cell(slot, operands) for slot in slots]
     if len(described) > native.MAX_OPERANDS or len(cells) > native.MAX_CELLS:
         return None
-    if any(operand is None for operand in described) or any(cell is None for cell in cells):
+    known = [operand for operand in described if operand is not None]
+    written = [cell for cell in cells if cell is not None]
+    if len(known) < len(described) or len(written) < len(cells):
         return None
-    has_arrays = any(dtype is not None for _, dtype, _ in operands)
-    return made.made(
-        [operand for operand in described if operand is not None],
-        [cell for cell in cells if cell is not None],
-        int(aligned16) if has_arrays else 2,
-        entry,
-        geometry,
-        num_items,
-        counter,
-        (operands, keep_alive),
-    )
+    return known, written, any(dtype is not None for _, dtype, _ in operands)
 
 
 def _described(operand: Operand, parameter: HeaderParameter) -> list[int] | None:
