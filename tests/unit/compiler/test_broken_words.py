@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 from tests.unit.compiler.scripted import Bench, artifact_id, definition, foreign_definition
+from tests.unit.compiler.test_workers import Elsewhere
 
 from quernel.compiler import CompilationProcesses, Kernels, key_locks, no_compiling
 from quernel.compiler.job import run_job
 from quernel.compiler.results import JobResult, JobStage
 from quernel.compiler.threads import CompilationThreads
-from quernel.errors import CompilationError
+from quernel.errors import CompilationError, SettingError
 from quernel.store import Environment
 
 
@@ -176,6 +177,28 @@ def test_kernels_of_a_compiler_that_does_not_pickle_compile_here(environment: En
     assert bench.loader.compile_queued() == 2
     assert pool.num_workers == 0
     pool.shutdown()
+
+
+def test_setting_that_is_not_understood_is_named_as_it_is_elsewhere(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUERNEL_COMPILE_LIMIT", "soon")
+    bench = Bench.of(environment, workers=CompilationProcesses(1))
+    bench.loader.target.compiler = Elsewhere()
+    with pytest.raises(SettingError, match=r"^QUERNEL_COMPILE_LIMIT='soon' is not understood"):
+        bench.load("a")
+    monkeypatch.delenv("QUERNEL_COMPILE_LIMIT")
+    bench.loader.workers.shutdown()
+    assert bench.load("a").id == artifact_id("a")
+
+
+def test_what_is_no_executor_is_refused_and_abandons_what_was_queued(bench: Bench) -> None:
+    queue(bench, "a", "b")
+    with pytest.raises(AttributeError, match="'str' object has no attribute 'submit'"):
+        bench.loader.compile_queued(workers="threads")  # type: ignore[arg-type]
+    counts = bench.loader.counts()
+    assert (counts.abandoned, counts.queued, counts.building) == (2, 0, 0)
+    assert bench.load("a").id == artifact_id("a")
 
 
 # --- who waits --------------------------------------------------------------------------------------------------------

@@ -231,9 +231,10 @@ def _submitted(executor: Executor, step: Step) -> Future[object] | None:
     from concurrent.futures import BrokenExecutor, Future
     from pickle import PicklingError
 
+    submit = executor.submit  # who gave something else than an executor is told so
     try:
         function, arguments = step.task()
-        return executor.submit(function, *arguments)
+        return submit(function, *arguments)
     except (RuntimeError, PicklingError, TypeError, AttributeError) as refusal:
         if not isinstance(refusal, BrokenExecutor):  # for which a kernel may be to blame: not to be tried here
             import logging

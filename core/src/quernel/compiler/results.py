@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import attrs
 
-from quernel.errors import CompilationError
+from quernel.errors import CompilationError, QuernelError
 
 if TYPE_CHECKING:
     from quernel.compiler.halves import ArtifactCompiler
@@ -106,9 +106,12 @@ def checked_result(compiler: ArtifactCompiler[Any, Any, Any], result: object, ke
 
     Raises:
         CompilationError: it is of another build or for another target, or the worker failed and there is none.
+        QuernelError: the executor refused the task with it.
     """
     if isinstance(result, WorkerLostError):
         raise CompilationError(f"{result} while compiling {kernel}", fix=result.fix, chain=result.lines) from result
+    if isinstance(result, QuernelError):  # it says itself what to do
+        raise result
     if isinstance(result, BaseException):
         raise CompilationError(
             f"a worker failed while compiling {kernel}: {type(result).__name__}: {result}",
