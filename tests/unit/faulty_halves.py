@@ -57,6 +57,8 @@ FAULTS = [
     Fault("target", "load", DeviceError("out of memory"), DeviceError, "out of memory"),
     Fault("target", "stored", StoreError("the store is locked")),
     Fault("target", "stored_meanwhile", StoreError("the store is locked")),
+    Fault("target", "stored_for_ir", StoreError("the store is locked")),
+    Fault("target", "stored_for_source", StoreError("the store is locked")),
     Fault("target", "store", StoreError("the disk is full")),
     Fault("target", "store", ZeroDivisionError("a bug")),
     Fault("target", "why_missed", ZeroDivisionError("a bug")),
@@ -71,6 +73,8 @@ def injected(device: Device, fault: Fault) -> Iterator[None]:
     sound = getattr(half, fault.method)
 
     def faulty(self: Any, *arguments: Any, **named: Any) -> Any:
+        if fault.method.startswith("stored_for"):  # which are not told of which kernel
+            raise fault.error
         if any(getattr(getattr(given, "kernel", None), "name", "") == "bad" for given in arguments):
             raise fault.error
         if any(getattr(given, "name", "") == "bad" for given in arguments):  # a definition
@@ -122,3 +126,22 @@ def hold_fault_against(device: Device, fault: Fault, folder: Path) -> None:
             with pytest.raises(qn.errors.LaunchError, match="kernel bad is not compiled"):
                 loads(device, "bad")
     assert device.loader.counts().building == 0
+
+
+def hold_tellers_against(device: Device, folder: Path) -> None:
+    """Compiles while reporter, progress, hooks and records fail: every kernel is loaded and kept."""
+
+    def failing(*arguments: object) -> Any:
+        raise ZeroDivisionError("who is told")
+
+    from quernel.runtime import loading
+
+    kernels = device.kernels.reporting(failing)
+    with qn.environment(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "_observer", failing)
+        patch.setattr("quernel.compiler.records.append_records", failing)
+        pending = [kernels.request(kernel.specialize()) for kernel in KERNELS.values()]
+        kernels.build(progress=failing)
+        assert [one.result().id.kernel.name for one in pending] == list(KERNELS)
+    with qn.environment(folder), qn.no_compiling():
+        assert [kernels.get(kernel.specialize()).id.kernel.name for kernel in KERNELS.values()] == list(KERNELS)

@@ -34,6 +34,10 @@ def test_fault_of_a_half_costs_its_own_kernel_only(cuda: Device, fault: Fault, t
     faulty_halves.hold_fault_against(cuda, fault, tmp_path)
 
 
+def test_reporters_progress_hooks_and_records_that_fail_cost_no_kernel(cuda: Device, tmp_path: Path) -> None:
+    faulty_halves.hold_tellers_against(cuda, tmp_path)
+
+
 def test_unit_that_the_toolchain_refuses_is_compiled_kernel_by_kernel(
     cuda: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

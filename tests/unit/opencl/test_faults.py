@@ -27,6 +27,10 @@ def test_fault_of_a_half_costs_its_own_kernel_only(opencl: Device, fault: Fault,
     faulty_halves.hold_fault_against(opencl, fault, tmp_path)
 
 
+def test_reporters_progress_hooks_and_records_that_fail_cost_no_kernel(opencl: Device, tmp_path: Path) -> None:
+    faulty_halves.hold_tellers_against(opencl, tmp_path)
+
+
 @qn.kernel
 def refused_once(x: qn.Array1[qn.f32]):  # type: ignore[no-untyped-def, valid-type]
     x[qn.global_id()] = 4.0
