@@ -71,7 +71,7 @@ def built(way: str) -> Built:
 def copies(body: str, way: str, **types: Any) -> int:
     block = (8, 32) if A2 in types.values() else (256,)
     low = lowered(module_of(body, block=block, **types), CONTIGUOUS, compiler_for(*WAYS[way]))
-    return low.ir.count("\nwhole")
+    return low.ir.count("\nmasked")
 
 
 @pytest.mark.parametrize("way", LANES)

@@ -79,6 +79,22 @@ def test_finder_of_another_tool_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert ("odd", "plug_odd", "odd-dist", "3") in found(BACKENDS, tmp_path)
 
 
+def test_finders_of_others_are_asked_for_the_same_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    class Finder:
+        def find_distributions(self, context: Any) -> list[Any]:
+            asked.append(list(context.path))
+            return []
+
+        def find_spec(self, *arguments: object) -> None:
+            return None
+
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    assert installed_entries(BACKENDS, [str(tmp_path)], anew=True) == ()
+    assert asked == [[str(tmp_path)]]
+
+
 def test_missing_and_unreadable_places_are_passed_over(tmp_path: Path, install: Any, place: Path) -> None:
     (tmp_path / "broken-1.dist-info").write_text("a file, not a folder")
     folder = tmp_path / "binary-1.dist-info"

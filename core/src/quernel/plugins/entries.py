@@ -113,7 +113,7 @@ def _metadata(path: list[str]) -> Iterator[tuple[str, str, str]]:
                 if entry.name.endswith(_METADATA_FOLDERS) and (text := _entry_points(entry.path)) is not None:
                     yield *_name_and_version(entry), text
     if any(_is_foreign_finder(finder) for finder in sys.meta_path):
-        yield from _metadata_elsewhere(None)
+        yield from _metadata_elsewhere(path)
 
 
 def _entry_points(folder: str) -> str | None:
@@ -142,12 +142,10 @@ def _is_foreign_finder(finder: object) -> bool:
     )
 
 
-def _metadata_elsewhere(path: list[str] | None) -> Iterator[tuple[str, str, str]]:
+def _metadata_elsewhere(path: list[str]) -> Iterator[tuple[str, str, str]]:
     import importlib.metadata
 
-    find = importlib.metadata.distributions
-    distributions = find() if path is None else find(path=path)
-    for distribution in distributions:
+    for distribution in importlib.metadata.distributions(path=path):
         try:
             text = distribution.read_text("entry_points.txt")
             if text is not None and _OF_OURS.decode() in text:
