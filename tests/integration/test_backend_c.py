@@ -184,3 +184,10 @@ def test_the_wheel_holds_the_package_and_its_types(installed):
     names = zipfile.ZipFile(wheel).namelist()
     assert {"quernel_c/py.typed", "quernel_c/plugin.py"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "src")) or name.endswith("index.md")]
+
+
+def test_the_installed_core_brings_the_templates_of_new_packages(installed, tmp_path):
+    said = installed.run("-m", "quernel.cli", "new-backend", "other", "--directory", tmp_path / "made")
+    written = [path for path in (tmp_path / "made").rglob("*") if path.is_file()]
+    assert said.startswith(f"{len(written)} files")
+    assert len(written) == len([path for path in (installed.folder / "skeleton").rglob("*") if path.is_file()])
