@@ -1,3 +1,3 @@
-"""The conformance kit: launches here, each time; all of it by `pytest --pyargs quernel.testing`."""
+"""The conformance kit: launches here, each time; all of it by `quernel conform c`."""
 
 from quernel.testing.test_launches import *  # noqa: F403
