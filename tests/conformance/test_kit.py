@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -120,6 +121,69 @@ def test_a_users_suite_has_the_fixture_and_the_mark(tmp_path: Path) -> None:
     assert "test_increment[limited:0] PASSED" in done.stdout
     assert "2 passed, 2 skipped" in done.stdout
     assert "1073741824.0 GiB of memory" in done.stdout
+
+
+def test_a_gap_that_names_no_test_is_an_error(tmp_path: Path) -> None:
+    done = run(tmp_path, "--pyargs", ONE, "--quernel-backend", "limited", "-k", OVER, gaps=("test_cases::test_gone",))
+    assert done.returncode != 0
+    assert "has a known gap 'test_cases::test_gone', but the kit has no such test" in done.stdout + done.stderr
+
+
+SKIPS = """
+import pytest
+from quernel.testing.test_launches import test_an_empty_extent_runs_nothing
+
+@pytest.fixture(autouse=True)
+def unwell():
+    pytest.skip("the device is unwell today")
+"""
+
+
+def test_a_case_that_is_left_out_without_a_claim_fails_the_run(tmp_path: Path) -> None:
+    (tmp_path / "test_skips.py").write_text(SKIPS)
+    report = tmp_path / "report.json"
+    arguments = ("test_skips.py", "--quernel-backend", "limited", "--quernel-quick", "--quernel-report", str(report))
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "2 not run without a claim that says so, which counts as failed" in done.stdout
+    found = json.loads(report.read_text())["limited"]
+    assert found["total"] == {"passed": 0, "failed": 0, "not_run": 2, "owed": 0}
+    assert [case.rpartition(": ")[2] for case in found["unexplained"]] == ["the device is unwell today"] * 2
+
+
+def test_the_report_counts_by_part_and_names_what_is_not_claimed(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    run(tmp_path, "--pyargs", ONE, "--quernel-backend", "limited", "-k", OVER, "--quernel-report", str(report))
+    found = json.loads(report.read_text())["limited"]
+    assert found["parts"] == {"together": {"passed": 0, "failed": 0, "not_run": 4, "owed": 0}}
+    assert found["not_claimed"] == {"barriers": 4}
+
+
+def test_conform_runs_the_kit_and_says_what_it_found(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "quernel.cli", "conform", "reference", "--quick", "--json", "-n", "0"]
+    done = subprocess.run([*command, "-k", "empty_extent"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert (found["backend"], found["status"]) == ("reference", 0)
+    assert found["devices"]["reference"]["parts"]["launches"]["passed"] == 2
+    none = subprocess.run([*command, "-k", "no_such"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert none.returncode != 0
+    other = subprocess.run([*command, "--device", "cpu"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert other.returncode == 1
+    assert "'cpu' is a device of cpu, not of reference" in other.stderr
+
+
+@pytest.mark.timeout(900)
+def test_a_backend_that_claims_nothing_fails_nothing(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("quernel_quick") is not False:
+        pytest.skip("needs --quernel-whole")
+    info = tmp_path / "meagre-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: meagre\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[quernel.backends]\nmeagre = meagre\n")
+    (tmp_path / "meagre.py").write_bytes((Path(__file__).parent / "meagre.py").read_bytes())
+    done = run(tmp_path, "--pyargs", "quernel.testing", "--quernel-backend", "meagre")
+    assert done.returncode == 0, done.stdout[-5000:]
 
 
 @pytest.mark.parametrize("name", [backend.name for backend in qn.backends() if backend.ok])

@@ -64,10 +64,11 @@ def test_each_fault_is_seen_by_the_test_that_is_about_it_and_by_no_other(
         assert {f"{fault.part}::{fault.seen_by}"} == seen, name
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_seen_in_no_other_part(tmp_path: Path, name: str) -> None:
+def test_a_fault_is_seen_in_no_other_part(tmp_path: Path, name: str, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("quernel_quick") is not False:
+        pytest.skip("needs --quernel-whole")
     fault = FAULTS[name]
     (outcomes,) = outcomes_of(tmp_path, [name], "quernel.testing", "--quernel-quick").values()
     failed = {part for part, counts in outcomes["parts"].items() if counts["failed"]}

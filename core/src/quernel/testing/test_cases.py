@@ -505,7 +505,7 @@ def nothing(a):
     pass
 
 
-@pytest.mark.quernel_needs("host_access")
+@pytest.mark.quernel_needs("host_access", "f64")
 def test_a_read_only_array_is_read_and_never_written(quernel_device: Any) -> None:
     fixed = np.array([1.0, 2.0])
     fixed.flags.writeable = False

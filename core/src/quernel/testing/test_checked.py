@@ -177,7 +177,8 @@ def test_a_promise_is_compared_wherever_a_whole_block_makes_it(quernel_device: A
 def test_a_promise_that_a_part_of_the_block_makes_stops_nobody(quernel_device: Any, body: str) -> None:
     out = np.full(4, -1.0)
     on(quernel_device, written(body, checked=True))[1, 4](np.arange(4.0), out)
-    assert out.tolist() == ([-1, 1, 2, 3] if body.startswith("if i") else [0, 1, 2, 3] if "else" in body else [-1] * 4)
+    runs = not body.startswith("c = ")  # with a promise that is not kept, what is written is anybody's
+    assert (out >= 0).tolist() == [runs and "else" in body, runs, runs, runs]
 
 
 @pytest.mark.quernel_needs("f64")
