@@ -13,7 +13,7 @@ import pytest
 
 import quernel as qn
 from quernel.compiler import ArtifactCompiler, ArtifactHeader, CompilationProcesses, SlotKind, run_job
-from quernel.compiler.job import JobStage, checked_result
+from quernel.compiler.results import JobStage, checked_result
 from quernel.errors import QuernelError, ValidationError
 from quernel.testing.compiling import artifact_of, definition_of, digest_of, finalized, id_of, lowered
 from quernel.testing.processes import said_by
