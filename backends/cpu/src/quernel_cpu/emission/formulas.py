@@ -15,6 +15,9 @@ __all__ = ["Formula", "Term", "defined"]
 
 Operand: TypeAlias = "Term | float"
 
+_SCALED_TOGETHER = 16
+_ROUNDING_AS_IT_IS = 4
+
 
 @attrs.frozen(eq=False)
 class Term:
@@ -146,8 +149,13 @@ class Formula:
             value = self.multiply_add(value, x, coefficient)
         return value
 
-    def times_power_of_two(self, x: Term, exponent: Term) -> Term:
-        """`x * 2**exponent` of an f32 and an i32 of at most 252 in size, rounded once where `x` is near 1."""
+    def times_power_of_two(self, x: Term, exponent: Term, same: Term) -> Term:
+        """`x * 2**exponent` of an f32 and an i32 of at most 252 in size, rounded once where `x` is near 1.
+
+        `same`: the exponent as an f32, of which processors with AVX-512 take it.
+        """
+        if "avx512f" in self.unit.features and self.lanes and self.lanes % _SCALED_TOGETHER == 0:
+            return Term(self, self._scaled(x.text, same.text), "float")
         if "avx512f" in self.unit.features:  # There it is one instruction.
             vector, integers = wide("float", self.lanes), wide("i32", self.lanes)
             symbol = self.unit.declare(
@@ -158,6 +166,17 @@ class Formula:
         for part in (half, exponent - half):
             x = x * ((part + 127) << 23).as_bits()
         return x
+
+    def _scaled(self, x: str, exponent: str) -> str:
+        piece = wide("float", _SCALED_TOGETHER)
+        symbol = self.unit.declare(piece, "llvm.x86.avx512.mask.scalef.ps.512", piece, piece, piece, "i16", "i32")
+        whole, pieces = wide("float", self.lanes), []
+        for start in range(0, self.lanes, _SCALED_TOGETHER):
+            lanes = range(start, start + _SCALED_TOGETHER)
+            operands = (self.code.part(whole, x, lanes), self.code.part(whole, exponent, lanes), "poison")
+            listed = ", ".join(f"{piece} {operand}" for operand in operands)
+            pieces.append(self.code.value(f"call {piece} {symbol}({listed}, i16 -1, i32 {_ROUNDING_AS_IT_IS})"))
+        return self.code.joined("float", _SCALED_TOGETHER, pieces)
 
     def element(self, table: str, index: Term) -> Term:
         """The f64 of a constant table at each lane's index, lane by lane, which beats a gather in the nearest cache."""

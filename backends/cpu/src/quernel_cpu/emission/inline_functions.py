@@ -53,25 +53,30 @@ def _exp(formula: Formula, x: Term) -> Term:
     """Within 1.1 units: 2**n * e**r, with r at most half of ln 2."""
     bounded = formula.select(x.is_("ogt", 89.0), formula.number(89.0, "float"), x)
     bounded = formula.select(bounded.is_("olt", -104.0), formula.number(-104.0, "float"), bounded)
-    n, less_one = _exponential_less_one(formula, bounded)
-    return formula.times_power_of_two(less_one + 1.0, n)
+    shifted, less_one = _exponential_less_one(formula, bounded)
+    return formula.times_power_of_two(less_one + 1.0, _integer(shifted), shifted - _NEAREST_INTEGER)
 
 
 def _exponential_less_one(formula: Formula, x: Term) -> tuple[Term, Term]:
-    """n and e**r - 1, with x = n * ln 2 + r and r at most half of ln 2."""
+    """n, above `_NEAREST_INTEGER`, and e**r - 1, with x = n * ln 2 + r and r at most half of ln 2."""
     shifted = formula.multiply_add(x, 1.44269504088896341, _NEAREST_INTEGER)
     n = shifted - _NEAREST_INTEGER
     r = formula.multiply_add(n, -_LN2_HIGH, x)
     r = formula.multiply_add(n, -_LN2_LOW, r)
-    return shifted.bits() - _NEAREST_INTEGER_BITS, formula.multiply_add(formula.polynomial(r, _EXP), r * r, r)
+    return shifted, formula.multiply_add(formula.polynomial(r, _EXP), r * r, r)
+
+
+def _integer(shifted: Term) -> Term:
+    """The integer that lies above `_NEAREST_INTEGER`."""
+    return shifted.bits() - _NEAREST_INTEGER_BITS
 
 
 def _tanh(formula: Formula, x: Term) -> Term:
     """Within 3 units: t / (t + 2), with t = e**(2 * |x|) - 1."""
     size = formula.intrinsic("fabs", x)
     bounded = formula.select(size.is_("ogt", 9.1), formula.number(9.1, "float"), size)
-    n, less_one = _exponential_less_one(formula, bounded + bounded)
-    power = ((n + 127) << 23).as_bits()
+    shifted, less_one = _exponential_less_one(formula, bounded + bounded)
+    power = ((_integer(shifted) + 127) << 23).as_bits()
     t = formula.multiply_add(power, less_one, power - 1.0)
     return formula.intrinsic("copysign", t / (t + 2.0), x)
 
