@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import attrs
 
@@ -27,61 +27,42 @@ from quernel.ir.nodes import (
     Barrier,
     Binary,
     BinaryOp,
-    Bitcast,
     Break,
     Breakpoint,
     Call,
-    Cast,
-    Compare,
     CompareOp,
     Const,
     Continue,
     Expr,
-    Field,
-    Fma,
     For,
     If,
-    IndexKind,
     Load,
-    Local,
     LocalVariable,
     Loop,
     Math,
-    Param,
     Print,
     Return,
-    Root,
     RootKind,
-    Select,
-    Shape,
     Stmt,
     Store,
-    StructMake,
     Subgroup,
-    ThreadIndex,
-    Unary,
-    UnaryOp,
-    VecGet,
-    VecMake,
 )
-from quernel.ir.walk import Body, expressions_of, fold_expression, walk_expressions, walk_statements
+from quernel.ir.walk import Body, expressions_of, walk_expressions, walk_statements
 from quernel_cpu.emission.arithmetic import Arithmetic
-from quernel_cpu.emission.arrays import ArrayOperands
-from quernel_cpu.emission.functions import DeviceFunction
 from quernel_cpu.emission.lane_atomics import LaneAtomics
+from quernel_cpu.emission.lane_calls import LaneCalls
 from quernel_cpu.emission.lane_checks import Checked, checked
-from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
+from quernel_cpu.emission.lane_expressions import LaneExpressions
 from quernel_cpu.emission.lane_reports import LaneReports
+from quernel_cpu.emission.lane_scope import LaneScope
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
 from quernel_cpu.emission.loops import num_trips
-from quernel_cpu.emission.mathematics import emit_math
-from quernel_cpu.emission.reports import FirstViolation
-from quernel_cpu.emission.shapes import UNIFORM, Axes, Lanes, Layout, Shapes, argument_layouts, combined
+from quernel_cpu.emission.shapes import Lanes, Layout, Shapes, argument_layouts
 from quernel_cpu.emission.subgroups import SubgroupEmitter
 from quernel_cpu.emission.text import Code, Unit
-from quernel_cpu.emission.values import literal, register_type, scalar, splat, wide, zero
+from quernel_cpu.emission.values import scalar, splat, zero
 
-__all__ = ["LaneBody", "LaneScope"]
+__all__ = ["LaneBody"]
 
 _CHEAP = 10
 """A branch of at most so many operators, and nothing dear, is run rather than jumped over when no lane takes it."""
@@ -89,71 +70,6 @@ _MOST_COPIED = 200
 """A body of at most so many operators and statements, times rows, has a copy for when every lane is on."""
 _MOST_COPIED_WITH_MASKS = 64
 """The same where masks are registers of their own and cost little (AVX-512)."""
-
-
-class LaneCallees(Protocol):
-    """The device functions that a body may call."""
-
-    def device_function(self, name: str) -> DeviceFunction:
-        """A function as scalar code knows it: what it uses of arrays and of the launch."""
-        ...
-
-    def results(self, name: str, arguments: tuple[Layout, ...], axes: Axes) -> tuple[Layout, ...]:
-        """How the results lie across the lanes, where the value arguments lie so."""
-        ...
-
-    def symbol(
-        self,
-        name: str,
-        arguments: tuple[Layout, ...],
-        arrays: tuple[ArrayOperands, ...],
-        axes: Axes,
-        *,
-        is_masked: bool,
-    ) -> str:
-        """The symbol of the function for such arguments; `is_masked`: its first parameter is the mask."""
-        ...
-
-    def result_type(self, name: str, layouts: tuple[Layout, ...]) -> str:
-        """The LLVM type of what a function returns."""
-        ...
-
-    def passed_type(self, dtype: DType, layout: Layout) -> str:
-        """The LLVM type of a value on its way in or out."""
-        ...
-
-    def passed(self, code: Code, dtype: DType, layout: Layout, operand: str) -> str:
-        """A value in the form in which it travels."""
-        ...
-
-    def received(self, code: Code, dtype: DType, layout: Layout, operand: str) -> str:
-        """A value that has arrived."""
-        ...
-
-
-@attrs.frozen
-class LaneScope:
-    """What the names of one kernel stand for.
-
-    Attributes:
-        scalars: scalar parameters.
-        arrays: array parameters, and the block's arrays.
-        indices: thread indices and dimensions, as they lie.
-        private: each thread's arrays.
-        diagnostics: the address of the diagnostics buffer.
-        leave: the label at which the threads end.
-        first: where the first violation is kept; `None` if each claims the launch's record at once.
-        functions: the device functions that may be called.
-    """
-
-    scalars: Mapping[str, Value]
-    arrays: Mapping[str, ArrayOperands]
-    indices: Mapping[tuple[IndexKind, int], Value]
-    private: Mapping[str, PrivateArray]
-    leave: str
-    diagnostics: str
-    first: FirstViolation | None = None
-    functions: LaneCallees | None = None
 
 
 @attrs.define
@@ -173,7 +89,7 @@ class _Loop:
     trip: list[str]
 
 
-class LaneBody:
+class LaneBody(LaneExpressions):
     """Writes a body for all threads that run together."""
 
     def __init__(
@@ -186,16 +102,9 @@ class LaneBody:
         lanes: LaneArithmetic,
         mask: Value | None,
     ) -> None:
-        self._unit = unit
-        self._code = code
-        self._scope = scope
-        self._shapes = shapes
-        self._lanes = lanes
-        self._memory = LaneMemory(unit, code, lanes)
+        super().__init__(unit, code, scope, variables, shapes, lanes, mask)
         self._reports = LaneReports(unit, code, lanes, self._memory, scope.indices, scope.diagnostics, scope.first)
-        self._mask = mask
-        self._types = {variable.name: scalar(variable.type) for variable in variables}
-        self._slots = {name: self._allocate(name) for name in self._types}
+        self._calls = LaneCalls(code, lanes, scope, shapes.axes)
         self._loops: list[_Loop] = []
         self._root: list[str] = []
         self._fills = True
@@ -223,23 +132,6 @@ class LaneBody:
     def emit(self, body: Body) -> None:
         """The statements."""
         self._statements(body, self._scope.leave)
-
-    def local(self, name: str) -> Value:
-        """What a local holds now."""
-        layout = self._layout(name)
-        llvm = self._slot_type(name)
-        return Value(layout, tuple(self._code.value(f"load {llvm}, ptr {slot}") for slot in self._slots[name]))
-
-    def _layout(self, name: str) -> Layout:
-        return self._shapes.locals.get(name, UNIFORM)
-
-    def _slot_type(self, name: str) -> str:
-        llvm = register_type(self._types[name])
-        return wide(llvm, self._lanes.width) if self._layout(name).lanes is Lanes.VECTOR else llvm
-
-    def _allocate(self, name: str) -> list[str]:
-        llvm = self._slot_type(name)
-        return [self._code.allocate(llvm) for _ in self._lanes.rows_of(self._layout(name))]
 
     def _write(self, name: str, value: Value, mask: Value | None = None) -> None:
         """Sets a local, where the mask is on."""
@@ -700,74 +592,11 @@ class LaneBody:
         return tuple((self.value(value), scalar(value.type)) for value in values)
 
     def _call(self, stmt: Call) -> None:
-        """A call for each row of which a lane is on."""
-        functions, axes = self._scope.functions, self._shapes.axes
-        assert functions is not None
-        code, lanes, mask = self._code, self._lanes, self._mask
-        callee = functions.device_function(stmt.function)
+        types = tuple(self._types[name] for name in stmt.results)
+        values = tuple(None if isinstance(given, ArrayRef) else self.value(given) for given in stmt.arguments)
         layouts = argument_layouts(stmt, self._shapes.layout)
-        results = functions.results(stmt.function, layouts, axes)
-        arrays = tuple(
-            self._scope.arrays[argument.root.name] for argument in stmt.arguments if isinstance(argument, ArrayRef)
-        )
-        symbol = functions.symbol(stmt.function, layouts, arrays, axes, is_masked=mask is not None)
-        returned = functions.result_type(stmt.function, results)
-        types = [self._types[name] for name in stmt.results]
-        values = [None if isinstance(argument, ArrayRef) else self.value(argument) for argument in stmt.arguments]
-        parts: list[list[str]] = [[] for _ in results]
-        for row in range(lanes.rows):
-            operands: list[tuple[str, str]] = []
-            done = ""
-            slots: list[tuple[str, str]] = []
-            if mask is not None:
-                on = mask.part(row)
-                if lanes.rows > 1:
-                    slots = [(llvm, code.allocate(llvm)) for llvm in map(functions.passed_type, types, results)]
-                    inside, done = code.label("calls"), code.label("calls.end")
-                    code.branch_if(lanes.any_lane(on), inside, done)
-                    code.place(inside)
-                operands.append((f"i{lanes.width}", lanes.bits(on)))
-            given = iter(layouts)
-            for param, argument, value in zip(callee.function.params, stmt.arguments, values, strict=True):
-                if isinstance(argument, ArrayRef):
-                    operands += callee.array_operands(param.name, self._scope.arrays[argument.root.name])
-                    continue
-                assert value is not None
-                operands.append(self._passed(functions, value, scalar(argument.type), next(given), row))
-            operands += [
-                self._passed(
-                    functions, self._scope.indices[index], i64, attrs.evolve(axes.index(*index), rows=False), row
-                )
-                for index in callee.indices
-            ]
-            if callee.reports:
-                operands.append(("ptr", self._scope.diagnostics))
-            listed = ", ".join(f"{llvm} {operand}" for llvm, operand in operands)
-            invocation = f"call {returned} {symbol}({listed})"
-            if not results:
-                code.do(invocation)
-            else:
-                whole = code.value(invocation)
-                found = [whole]
-                if len(results) > 1:
-                    found = [code.value(f"extractvalue {returned} {whole}, {number}") for number in range(len(results))]
-                for (llvm, slot), operand in zip(slots, found, strict=False):
-                    code.do(f"store {llvm} {operand}, ptr {slot}")
-            if done:
-                code.place(done)
-                found = [code.value(f"load {llvm}, ptr {slot}") for llvm, slot in slots]
-            for kept, dtype, layout, operand in zip(parts, types, results, found if results else (), strict=True):
-                kept.append(functions.received(code, dtype, layout, operand))
-        for name, layout, operands_of_rows in zip(stmt.results, results, parts, strict=True):
-            value = Value(Layout(layout.lanes, 0, lanes.rows > 1), tuple(operands_of_rows))
+        for name, value in zip(stmt.results, self._calls.emit(stmt, values, layouts, types, self._mask), strict=True):
             self._assign(stmt, name, value)
-
-    def _passed(self, functions: LaneCallees, value: Value, dtype: DType, layout: Layout, row: int) -> tuple[str, str]:
-        """Type and operand of one row's value, lying as the function expects it."""
-        if layout.lanes is Lanes.VECTOR:
-            value = self._lanes.vectors(value, dtype)
-        operand = functions.passed(self._code, dtype, layout, value.part(row))
-        return functions.passed_type(dtype, layout), operand
 
     def _subgroup(self, stmt: Subgroup) -> None:
         values = tuple(self.value(operand) for operand in stmt.operands)
@@ -775,122 +604,6 @@ class LaneBody:
         on = None if self._mask is None else self._mask.part(0)
         dtype, lane_type = scalar(stmt.operands[0].type), scalar(stmt.operands[-1].type)
         self._assign(stmt, stmt.result, emitter.emit(stmt.op, dtype, values, lane_type, on))
-
-    def _place(self, root: Root, indices: tuple[Value, ...]) -> tuple[DType, str, Offset]:
-        if root.kind is RootKind.PRIVATE:
-            private = self._scope.private[root.name]
-            array = private.array
-            return scalar(array.element), array.pointer, self._memory.private_offset(private, indices)
-        array = self._scope.arrays[root.name]
-        return scalar(array.element), array.pointer, self._memory.offset(array, indices)
-
-    # --- expressions --------------------------------------------------------------------------------------------------
-
-    def value(self, expr: Expr) -> Value:
-        """An expression of all threads."""
-        return fold_expression(expr, self._combined)
-
-    def _combined(self, expr: Expr, values: tuple[Value, ...]) -> Value:
-        match expr:
-            case Const():
-                return uniform(literal(expr.value, expr.type))
-            case Local():
-                return self.local(expr.name)
-            case Param():
-                return self._scope.scalars[expr.name]
-            case ThreadIndex():
-                return self._scope.indices[expr.kind, expr.axis]
-            case Shape():
-                return uniform(self._scope.arrays[expr.param].shape[expr.axis])
-            case Load():
-                return self._load(expr, values)
-            case Unary(op=UnaryOp.UNIFORM):
-                return self._first_lane(values[0], scalar(expr.type))
-            case VecMake() | VecGet() | StructMake() | Field():
-                raise AssertionError(f"{type(expr).__name__} was not refused")
-            case Unary() | Binary() | Compare() | Fma() | Select() | Cast() | Bitcast() | Math():
-                layout = combined(expr, tuple(value.layout for value in values))
-                typed = zip(values, _operand_types(expr), strict=True)
-                return self._lanes.operate(layout, self._operation(expr), *typed)
-            case _:
-                assert_never(expr)
-
-    def _operation(self, expr: Unary | Binary | Compare | Fma | Select | Cast | Bitcast | Math) -> Callable[..., str]:
-        dtype = scalar(expr.type)
-
-        def operation(arithmetic: Arithmetic, *operands: str) -> str:
-            match expr:
-                case Unary():
-                    return arithmetic.unary(expr.op, dtype, *operands)
-                case Binary():
-                    return arithmetic.binary(expr.op, dtype, *operands)
-                case Compare():
-                    return arithmetic.compare(expr.op, scalar(expr.left.type), *operands)
-                case Fma():
-                    return arithmetic.fma(dtype, *operands)
-                case Select():
-                    return arithmetic.select(operands[0], arithmetic.type(dtype), *operands[1:])
-                case Cast():
-                    return arithmetic.cast(scalar(expr.operand.type), dtype, *operands)
-                case Bitcast():
-                    return arithmetic.bitcast(scalar(expr.operand.type), dtype, *operands)
-                case Math():
-                    operand = scalar(expr.operands[0].type)
-                    result = emit_math(self._unit, self._code, arithmetic, expr.function, operand, operands)
-                    if expr.type is operand or expr.type.is_bool:
-                        return result
-                    return arithmetic.cast(operand, expr.type, result)
-                case _:
-                    assert_never(expr)
-
-        return operation
-
-    def _load(self, expr: Load, indices: tuple[Value, ...]) -> Value:
-        root = expr.place.root
-        element, pointer, offset = self._place(root, indices)
-        loaded = self._memory.load(element, pointer, offset, self._mask)
-        if root in self._shapes.axes.atomics:
-            vectors = self._lanes.vectors(loaded, element)
-            return Value(Layout(Lanes.VECTOR, 0, True), tuple(vectors.part(row) for row in range(self._lanes.rows)))
-        return loaded
-
-    def _first_lane(self, value: Value, dtype: DType) -> Value:
-        """What the first lane has, which promises to be what all have."""
-        if value.layout.is_uniform:
-            return value
-        if self._mask is None:
-            part = self._lanes.vectors(value, dtype).part(0)
-            llvm = wide(register_type(dtype), self._lanes.width)
-            return uniform(self._code.value(f"extractelement {llvm} {part}, i64 0"))
-        vectors, mask = self._lanes.vectors(value, dtype), self._mask
-        llvm = wide(register_type(dtype), self._lanes.width)
-        found = ""
-        for row in range(self._lanes.rows):
-            on = mask.part(row)
-            lane = self._memory.last_lane(on)
-            bounded = self._code.value(f"and i64 {lane}, {self._lanes.width - 1}")
-            here = self._code.value(f"extractelement {llvm} {vectors.part(row)}, i64 {bounded}")
-            if found:
-                is_on = self._lanes.any_lane(on)
-                here = self._lanes.scalar.select(is_on, register_type(dtype), here, found)
-            found = here
-        return uniform(found)
-
-
-def _operand_types(expr: Expr) -> tuple[DType, ...]:
-    match expr:
-        case Binary() | Compare():
-            return (scalar(expr.left.type), scalar(expr.right.type))
-        case Unary() | Cast() | Bitcast():
-            return (scalar(expr.operand.type),)
-        case Fma():
-            return (scalar(expr.type),) * 3
-        case Select():
-            return (bool_, scalar(expr.type), scalar(expr.type))
-        case Math():
-            return tuple(scalar(operand.type) for operand in expr.operands)
-        case _:
-            raise TypeError(f"{type(expr).__name__} has no operands")
 
 
 def _divides(node: Expr) -> bool:

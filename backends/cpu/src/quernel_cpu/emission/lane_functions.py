@@ -16,7 +16,8 @@ from quernel.ir.nodes import Assign, Atomic, Function, LocalVariable, Return, Ro
 from quernel.ir.walk import Body, map_statements, walk_statements
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.functions import DIAGNOSTICS, DeviceFunction, index_operand
-from quernel_cpu.emission.lane_bodies import LaneBody, LaneScope
+from quernel_cpu.emission.lane_bodies import LaneBody
+from quernel_cpu.emission.lane_scope import LaneScope
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value
 from quernel_cpu.emission.shapes import UNIFORM, VECTOR, Axes, Lanes, Layout, Shapes, analyse_shapes
 from quernel_cpu.emission.text import Code, Unit

@@ -19,9 +19,10 @@ from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.bodies import own_array
 from quernel_cpu.emission.cells import Cells
 from quernel_cpu.emission.coarsening import Step, uses_subgroups
-from quernel_cpu.emission.lane_bodies import LaneBody, LaneScope
+from quernel_cpu.emission.lane_bodies import LaneBody
 from quernel_cpu.emission.lane_functions import LaneFunctions
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
+from quernel_cpu.emission.lane_scope import LaneScope
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, index_sum, uniform
 from quernel_cpu.emission.loops import count_up
 from quernel_cpu.emission.reports import FirstViolation

@@ -1,0 +1,201 @@
+"""Expressions of all threads that run together: each value as narrow as it may lie, loads under the mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import assert_never
+
+from quernel.dtypes import DType, bool_
+from quernel.ir.nodes import (
+    Binary,
+    Bitcast,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Field,
+    Fma,
+    Load,
+    Local,
+    LocalVariable,
+    Math,
+    Param,
+    Root,
+    RootKind,
+    Select,
+    Shape,
+    StructMake,
+    ThreadIndex,
+    Unary,
+    UnaryOp,
+    VecGet,
+    VecMake,
+)
+from quernel.ir.walk import fold_expression
+from quernel_cpu.emission.arithmetic import Arithmetic
+from quernel_cpu.emission.lane_memory import LaneMemory, Offset
+from quernel_cpu.emission.lane_scope import LaneScope
+from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
+from quernel_cpu.emission.mathematics import emit_math
+from quernel_cpu.emission.shapes import UNIFORM, Lanes, Layout, Shapes, combined
+from quernel_cpu.emission.text import Code, Unit
+from quernel_cpu.emission.values import literal, register_type, scalar, wide
+
+__all__ = ["LaneExpressions"]
+
+
+class LaneExpressions:
+    """Writes expressions for all threads that run together, of what locals hold and who is on at that point."""
+
+    def __init__(
+        self,
+        unit: Unit,
+        code: Code,
+        scope: LaneScope,
+        variables: tuple[LocalVariable, ...],
+        shapes: Shapes,
+        lanes: LaneArithmetic,
+        mask: Value | None,
+    ) -> None:
+        self._unit = unit
+        self._code = code
+        self._scope = scope
+        self._shapes = shapes
+        self._lanes = lanes
+        self._memory = LaneMemory(unit, code, lanes)
+        self._mask = mask
+        self._types = {variable.name: scalar(variable.type) for variable in variables}
+        self._slots = {name: self._allocate(name) for name in self._types}
+
+    def value(self, expr: Expr) -> Value:
+        """An expression of all threads."""
+        return fold_expression(expr, self._combined)
+
+    def _combined(self, expr: Expr, values: tuple[Value, ...]) -> Value:
+        match expr:
+            case Const():
+                return uniform(literal(expr.value, expr.type))
+            case Local():
+                return self.local(expr.name)
+            case Param():
+                return self._scope.scalars[expr.name]
+            case ThreadIndex():
+                return self._scope.indices[expr.kind, expr.axis]
+            case Shape():
+                return uniform(self._scope.arrays[expr.param].shape[expr.axis])
+            case Load():
+                return self._load(expr, values)
+            case Unary(op=UnaryOp.UNIFORM):
+                return self._first_lane(values[0], scalar(expr.type))
+            case VecMake() | VecGet() | StructMake() | Field():
+                raise AssertionError(f"{type(expr).__name__} was not refused")
+            case Unary() | Binary() | Compare() | Fma() | Select() | Cast() | Bitcast() | Math():
+                layout = combined(expr, tuple(value.layout for value in values))
+                typed = zip(values, _operand_types(expr), strict=True)
+                return self._lanes.operate(layout, self._operation(expr), *typed)
+            case _:
+                assert_never(expr)
+
+    def _operation(self, expr: Unary | Binary | Compare | Fma | Select | Cast | Bitcast | Math) -> Callable[..., str]:
+        dtype = scalar(expr.type)
+
+        def operation(arithmetic: Arithmetic, *operands: str) -> str:
+            match expr:
+                case Unary():
+                    return arithmetic.unary(expr.op, dtype, *operands)
+                case Binary():
+                    return arithmetic.binary(expr.op, dtype, *operands)
+                case Compare():
+                    return arithmetic.compare(expr.op, scalar(expr.left.type), *operands)
+                case Fma():
+                    return arithmetic.fma(dtype, *operands)
+                case Select():
+                    return arithmetic.select(operands[0], arithmetic.type(dtype), *operands[1:])
+                case Cast():
+                    return arithmetic.cast(scalar(expr.operand.type), dtype, *operands)
+                case Bitcast():
+                    return arithmetic.bitcast(scalar(expr.operand.type), dtype, *operands)
+                case Math():
+                    operand = scalar(expr.operands[0].type)
+                    result = emit_math(self._unit, self._code, arithmetic, expr.function, operand, operands)
+                    if expr.type is operand or expr.type.is_bool:
+                        return result
+                    return arithmetic.cast(operand, expr.type, result)
+                case _:
+                    assert_never(expr)
+
+        return operation
+
+    def _load(self, expr: Load, indices: tuple[Value, ...]) -> Value:
+        root = expr.place.root
+        element, pointer, offset = self._place(root, indices)
+        loaded = self._memory.load(element, pointer, offset, self._mask)
+        if root in self._shapes.axes.atomics:
+            vectors = self._lanes.vectors(loaded, element)
+            return Value(Layout(Lanes.VECTOR, 0, True), tuple(vectors.part(row) for row in range(self._lanes.rows)))
+        return loaded
+
+    def _first_lane(self, value: Value, dtype: DType) -> Value:
+        """What the first lane has, which promises to be what all have."""
+        if value.layout.is_uniform:
+            return value
+        if self._mask is None:
+            part = self._lanes.vectors(value, dtype).part(0)
+            llvm = wide(register_type(dtype), self._lanes.width)
+            return uniform(self._code.value(f"extractelement {llvm} {part}, i64 0"))
+        vectors, mask = self._lanes.vectors(value, dtype), self._mask
+        llvm = wide(register_type(dtype), self._lanes.width)
+        found = ""
+        for row in range(self._lanes.rows):
+            on = mask.part(row)
+            lane = self._memory.last_lane(on)
+            bounded = self._code.value(f"and i64 {lane}, {self._lanes.width - 1}")
+            here = self._code.value(f"extractelement {llvm} {vectors.part(row)}, i64 {bounded}")
+            if found:
+                is_on = self._lanes.any_lane(on)
+                here = self._lanes.scalar.select(is_on, register_type(dtype), here, found)
+            found = here
+        return uniform(found)
+
+    # --- places -------------------------------------------------------------------------------------------------------
+
+    def local(self, name: str) -> Value:
+        """What a local holds now."""
+        layout = self._layout(name)
+        llvm = self._slot_type(name)
+        return Value(layout, tuple(self._code.value(f"load {llvm}, ptr {slot}") for slot in self._slots[name]))
+
+    def _layout(self, name: str) -> Layout:
+        return self._shapes.locals.get(name, UNIFORM)
+
+    def _slot_type(self, name: str) -> str:
+        llvm = register_type(self._types[name])
+        return wide(llvm, self._lanes.width) if self._layout(name).lanes is Lanes.VECTOR else llvm
+
+    def _allocate(self, name: str) -> list[str]:
+        llvm = self._slot_type(name)
+        return [self._code.allocate(llvm) for _ in self._lanes.rows_of(self._layout(name))]
+
+    def _place(self, root: Root, indices: tuple[Value, ...]) -> tuple[DType, str, Offset]:
+        if root.kind is RootKind.PRIVATE:
+            private = self._scope.private[root.name]
+            array = private.array
+            return scalar(array.element), array.pointer, self._memory.private_offset(private, indices)
+        array = self._scope.arrays[root.name]
+        return scalar(array.element), array.pointer, self._memory.offset(array, indices)
+
+
+def _operand_types(expr: Expr) -> tuple[DType, ...]:
+    match expr:
+        case Binary() | Compare():
+            return (scalar(expr.left.type), scalar(expr.right.type))
+        case Unary() | Cast() | Bitcast():
+            return (scalar(expr.operand.type),)
+        case Fma():
+            return (scalar(expr.type),) * 3
+        case Select():
+            return (bool_, scalar(expr.type), scalar(expr.type))
+        case Math():
+            return tuple(scalar(operand.type) for operand in expr.operands)
+        case _:
+            raise TypeError(f"{type(expr).__name__} has no operands")
