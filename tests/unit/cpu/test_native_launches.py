@@ -435,10 +435,12 @@ def test_a_record_of_too_many_operands_is_not_made() -> None:
     import ctypes
 
     from quernel.compiler.artifacts import HeaderParameter
+    from quernel_cpu.native_launch import STATE
 
+    state = ctypes.create_string_buffer(STATE.size)
     made = [
-        native_launch(((float, None, 0),) * n, (HeaderParameter("x", "f64"),) * n, (), False, 1, b"", 0, left, None)
-        for n, left in [(32, ctypes.c_int64()), (33, ctypes.c_int64())]
+        native_launch(((float, None, 0),) * n, (HeaderParameter("x", "f64"),) * n, (), False, 1, b"", 0, state, None)
+        for n in (32, 33)
     ]
     assert made[0] is not None
     assert made[0](*[0.5] * 32) == b""

@@ -30,6 +30,9 @@ _WORTH_SHARING_NS = 200_000
 """A launch that takes less on one core runs there: waking threads costs about 55 µs, and up to twice that when idle."""
 _WORTH_TELLING_NS = 6_000
 """The same where workers are native: telling them and waiting costs about 2 µs, and none that sleeps is waited for."""
+_WORTH_RELEASING_NS = 50_000
+"""A launch that takes less on one core may keep the GIL: other threads get it no later than from other Python code."""
+_TIMED = (0, 0, 0, 0, 0, 0)
 _UNTIMED = 7
 """After a launch that is not worth sharing, so many in the same shape are not timed: looking twice takes 0.1 µs."""
 _SHARING_NS = 1_500
@@ -114,21 +117,21 @@ class CpuDevice(HostMemoryOperations[Loaded]):
 
         Those keep the GIL, as they take less than it does to get it back from a thread that is busy.
         """
+        from quernel_cpu.native_launch import STATE
         from quernel_cpu.native_launching import native_launch
 
         packed = pack_geometry(geometry, streams=_streams(loaded, geometry))
         num_items, unit = _num_items(geometry), _unit(geometry)
-        untimed = ctypes.c_int64(0)
+        state = ctypes.create_string_buffer(STATE.size)
         reading = native_launch(
-            operands, header.params, header.slots, aligned16, loaded.address, packed, num_items, untimed, loaded
+            operands, header.params, header.slots, aligned16, loaded.address, packed, num_items, state, loaded
         )
         if reading is None:
             return None
 
         def shaped(arguments: bytes) -> None:
             _run(loaded, packed, num_items, unit, arguments)
-            if _may_go_untimed(loaded, num_items):
-                untimed.value = _UNTIMED
+            STATE.pack_into(state, 0, *_untimed(loaded, num_items, unit))
 
         return reading, shaped
 
@@ -216,10 +219,7 @@ def _share(
         num_threads = min(num_threads, len(bounds))
         run_pieces(lambda begin, until: entry(arguments, geometry, begin, until), bounds, num_threads)
         return num_threads
-    wanted = min(max(int(expected_ns / _NATIVE_PIECE_NS), num_threads), num_threads * _PIECES_PER_THREAD)
-    size = -(-(end - first) // wanted)
-    size = -(-size // unit) * unit if size >= unit else size
-    num_threads = min(num_threads, -(-(end - first) // size))
+    size, num_threads = _native_pieces(expected_ns, end - first, num_threads, unit)
     if num_threads == 1:
         return 1
     stride, memory = 0, None
@@ -229,6 +229,33 @@ def _share(
     ran = workers.run(loaded.address, arguments, geometry, stride, first, end, size, num_threads - 1, wakes=wakes)
     del memory
     return num_threads if ran else 1
+
+
+def _native_pieces(expected_ns: float, num_items: int, num_threads: int, unit: int) -> tuple[int, int]:
+    """Items of a piece for native workers, and how many threads find one."""
+    wanted = min(max(int(expected_ns / _NATIVE_PIECE_NS), num_threads), num_threads * _PIECES_PER_THREAD)
+    size = -(-num_items // wanted)
+    size = -(-size // unit) * unit if size >= unit else size
+    return size, min(num_threads, -(-num_items // size))
+
+
+def _untimed(loaded: Loaded, num_items: int, unit: int) -> tuple[int, int, int, int, int, int]:
+    """What native code does with the launches after one that was timed: `native_launch.STATE`.
+
+    They are as short as that one: no argument makes them longer.
+    """
+    expected_ns = loaded.ns_per_item * num_items
+    if not loaded.is_steady or loaded.scratch_bytes or expected_ns >= _WORTH_RELEASING_NS:
+        return _TIMED
+    if expected_ns < _WORTH_TELLING_NS:
+        return (_UNTIMED, 0, 0, 0, 0, 0)
+    num_threads = threads_of_launch(time.perf_counter_ns())
+    workers = native_workers() if num_threads > 1 else None
+    if workers is None:
+        return _TIMED
+    size, num_threads = _native_pieces(expected_ns, num_items, num_threads, unit)
+    addresses = workers.addresses(num_threads - 1) if num_threads > 1 else None
+    return _TIMED if addresses is None else (_UNTIMED, *addresses, size, num_threads - 1)
 
 
 def _run_with_scratch(

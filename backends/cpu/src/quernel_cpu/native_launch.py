@@ -10,6 +10,7 @@ What it calls of CPython it finds in the record too, so that the code needs no l
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 from quernel.runtime.layouts import MANY
@@ -27,6 +28,7 @@ __all__ = [
     "MAX_OPERANDS",
     "OPERAND_WORDS",
     "SHAPE",
+    "STATE",
     "STRIDE",
     "VALUE",
     "launch_ir",
@@ -35,7 +37,8 @@ __all__ = [
 LAUNCH: Final = "quernel_launch"
 """`PyObject *launch(PyObject *self, PyObject *const *arguments, Py_ssize_t count)`.
 
-It gives `True` if it has launched; the cells as `bytes`, to be launched by whoever called, if the counter stands at 0;
+It gives `True` if it has launched; the cells as `bytes`, to be launched by whoever called, if none is left to be
+made here or the workers belong to another launch;
 `None` if an argument is not as the record says."""
 
 MAX_OPERANDS: Final = 32
@@ -43,9 +46,13 @@ MAX_CELLS: Final = 96
 
 HEAD_WORDS: Final = 13
 """A record begins with 64-bit words: number of arguments, number of cells, entry point, address of the geometry, number
-of items, address of the counter of launches to be made here, `None`, `True`, `Py_IncRef`,
+of items, address of the state (`STATE`), `None`, `True`, `Py_IncRef`,
 `PyLong_AsLongLongAndOverflow`, `PyBytes_FromStringAndSize`, what the arrays' addresses together have to be (0: not all
 at multiples of 16, 1: all, 2: anything), a spare one. Then its operands, then its cells."""
+
+STATE: Final = struct.Struct("<qQQQqq")
+"""Writable memory: how many launches are still to be made here, and what shares each among workers, or 0: `RUN` of
+`native_pool`, the pool, its shares, items of a piece, number of workers. Those that sleep are not woken."""
 
 OPERAND_WORDS: Final = 8
 """A kind, the type, and by kind: dtype, rank, flags that are looked at, their values, and bits that addresses lack; or
@@ -269,17 +276,33 @@ written:
 
 packed:
 {pointer("%counter", 5)}
+{pointer("%kernel", 2)}
+{pointer("%geometry", 3)}
+{word("%items", 4)}
+{pointer("%run", 1, "%counter")}
   %left = load i64, ptr %counter
   %is.here = icmp sgt i64 %left, 0
   br i1 %is.here, label %launch, label %hand
 launch:
   %less = sub i64 %left, 1
   store i64 %less, ptr %counter
-{pointer("%kernel", 2)}
-{pointer("%geometry", 3)}
-{word("%items", 4)}
-{pointer("%true", 7)}
+  %is.alone = icmp eq ptr %run, null
+  br i1 %is.alone, label %alone, label %shared
+alone:
   call void %kernel(ptr %cells, ptr %geometry, i64 0, i64 %items)
+  br label %done
+shared:
+{pointer("%pool", 2, "%counter")}
+{pointer("%shares", 3, "%counter")}
+{word("%piece", 4, "%counter")}
+{word("%workers", 5, "%counter")}
+  %workers.given = trunc i64 %workers to i32
+  %ran = call i32 %run(ptr %pool, ptr %kernel, ptr %cells, ptr %geometry, i64 0, ptr %shares, i64 0, i64 %items,
+      i64 %piece, i32 %workers.given, i32 0)
+  %has.run = icmp ne i32 %ran, 0
+  br i1 %has.run, label %done, label %hand
+done:
+{pointer("%true", 7)}
   call void %increment(ptr %true)
   ret ptr %true
 hand:

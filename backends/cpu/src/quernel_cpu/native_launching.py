@@ -77,19 +77,19 @@ class _Native:
         entry: int,
         geometry: bytes,
         num_items: int,
-        counter: ctypes.c_int64,
+        state: ctypes.Array[ctypes.c_char],
         keep_alive: object,
     ) -> NativeLaunch:
         """A function for launches of one form, which holds on to all that its record points to."""
         start = ctypes.cast(ctypes.c_char_p(geometry), ctypes.c_void_p).value or 0
-        head = [len(operands), len(cells), entry, start, num_items, ctypes.addressof(counter), id(None), id(True)]
+        head = [len(operands), len(cells), entry, start, num_items, ctypes.addressof(state), id(None), id(True)]
         words = [*head, *self._api, placing, 0]
         for operand in operands:
             words += operand + [0] * (native.OPERAND_WORDS - len(operand))
         for cell in cells:
             words += cell
         record = struct.pack(f"<{len(words)}q", *words)
-        held = (geometry, counter, keep_alive)
+        held = (geometry, state, keep_alive)
         launch: NativeLaunch = self._make(ctypes.addressof(self._method), record, held, None)
         return launch
 
@@ -106,12 +106,12 @@ def native_launch(
     entry: int,
     geometry: bytes,
     num_items: int,
-    counter: ctypes.c_int64,
+    state: ctypes.Array[ctypes.c_char],
     keep_alive: object,
 ) -> NativeLaunch | None:
     """A function that reads arguments of these kinds and launches; `None` where there is none for them.
 
-    It launches as often as `counter` says, and gives the packed cells when that is used up.
+    It launches as often as `state` says (`native_launch.STATE`), and gives the packed cells when that is used up.
     """
     if not settings.native_launches():
         return None
@@ -124,7 +124,7 @@ def native_launch(
         return None
     described, cells, has_arrays = form
     placing = int(aligned16) if has_arrays else 2
-    return made.made(described, cells, placing, entry, geometry, num_items, counter, (operands, keep_alive))
+    return made.made(described, cells, placing, entry, geometry, num_items, state, (operands, keep_alive))
 
 
 @lru_cache(maxsize=512)
@@ -279,7 +279,7 @@ def _mapped(code: MappedCode) -> _Native:
 
 def _stands_trial(made: _Native) -> bool:
     """Whether the function reads arrays and numbers of every kind as Python does, and refuses what it must."""
-    counter = ctypes.c_int64(0)
+    state = ctypes.create_string_buffer(native.STATE.size)
     whole = np.zeros((2, 3, 5), np.float32)
     locked = np.zeros((4, 6, 7), np.float32)
     locked.flags.writeable = False
@@ -288,7 +288,7 @@ def _stands_trial(made: _Native) -> bool:
     numbers = [[native.FLOAT, id(float), _NAN, 0], [native.INT, id(int), -9, 1 << 40, -1], [native.BOOL, id(bool)]]
     cells = [[native.VALUE, 0, 0], *([kind, 0, axis] for kind in (native.SHAPE, native.STRIDE) for axis in range(3))]
     cells += [[native.VALUE, number, 0] for number in (1, 2, 3)]
-    launch = made.made([array, *numbers], cells, 2, 0, b"", 0, counter, dtype)
+    launch = made.made([array, *numbers], cells, 2, 0, b"", 0, state, dtype)
     wanted = struct.pack("<qqqqqqqdqq", whole.__array_interface__["data"][0], 2, 3, 5, 15, 5, 1, 0.7, 1 << 33, 1)
     refused = [
         (locked, 0.7, 1, True),

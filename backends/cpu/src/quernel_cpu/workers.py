@@ -63,6 +63,7 @@ class NativeWorkers:
         """`run`, `worker`: addresses of the two functions of `native_pool`, whose code `keep_alive` holds."""
         self._keep_alive = keep_alive
         self._run = _RUN_TYPE(run)
+        self._run_address = run
         self._worker = worker
         self._libc = ctypes.CDLL(None)
         self._memory = _lines(native_pool.POOL_BYTES)
@@ -110,6 +111,13 @@ class NativeWorkers:
         return bool(
             self._run(self._address, entry, arguments, geometry, geometry_stride, shares, first, end, step, num, wakes)
         )
+
+    def addresses(self, num_workers: int) -> tuple[int, int, int] | None:
+        """Of what runs a launch on so many workers, of the pool and its shares; `None` before they were started."""
+        most, shares = self._shares_for
+        if min(most, self._num_started) < num_workers:
+            return None
+        return self._run_address, self._address, shares
 
     def are_worth_waking(self, expected_ns: float, now_ns: int) -> bool:
         """Whether a launch that takes so long on one core wakes the workers that sleep. On the launch path.
