@@ -223,6 +223,55 @@ def test_numbers_have_the_cells_that_python_packs(times: int, by: float, k: int)
     assert read(x, out, by, times, True, k) == (wanted if math.isfinite(by) else None)
 
 
+@needs_native
+def test_a_bound_launch_has_the_cells_that_it_was_bound_to() -> None:
+    a = np.arange(30, dtype=np.int32).reshape(2, 3, 5)
+    out = np.zeros((2, 3), np.int64)
+    bound = fresh(lengths).over((2, 3)).bind(a, out, -7.9)
+    for number in range(40):
+        a[1, 0, 0] = number
+        out[:] = -1
+        bound()
+        assert out.tolist() == (a[1, :2, :3].astype(np.int64) * 1000 + 235 - 7).tolist()
+    repeat = next(cell.cell_contents for cell in bound._bound.run.__closure__ if type(cell.cell_contents) is type(len))
+    made = {repeat() for _ in range(100)}
+    assert made == {True, bound._bound.prepared.arguments}
+    bound.update(scale=100.0)
+    bound()
+    assert out.tolist() == (a[1, :2, :3].astype(np.int64) * 1000 + 235 + 100).tolist()
+
+
+@needs_native
+@pytest.mark.parametrize("length", [1 << 15, 1 << 16, 100_003])
+def test_shared_launches_run_every_item_once(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quernel_cpu import device as cpu_device
+    from quernel_cpu.workers import make_native_workers
+
+    if make_native_workers() is None:
+        pytest.skip("needs native workers")
+    # Whatever they cost, two threads share them.
+    monkeypatch.setattr(cpu_device, "_WORTH_TELLING_NS", 0)
+    monkeypatch.setattr(cpu_device, "_WORTH_RELEASING_NS", 1 << 60)
+    monkeypatch.setattr(cpu_device, "threads_of_launch", lambda now_ns: 2)
+    y = np.zeros(length, np.int64)
+    launcher: Any = fresh(count).over(length)
+    for _ in range(20):
+        launcher(y)
+    read, run = native(launcher), launcher._quick[2]
+    num_native = 0
+    for _ in range(400):
+        cells = read(y)
+        num_native += cells is True
+        if cells is not True:
+            run(cells)
+    assert y.tolist() == [420] * length
+    assert num_native > 200
+    state = next(cell.cell_contents for cell in run.__closure__ if hasattr(cell.cell_contents, "raw"))
+    from quernel_cpu.native_launch import STATE
+
+    assert all(STATE.unpack(state.raw)[1:]), "no launch was shared"
+
+
 # --- what is kept, counted and raised --------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from quernel.compiler.artifacts import ArtifactHeader
 from quernel.geometry import MAX_NDIM, Geometry, LaunchForm
 from quernel.runtime.host_memory import HostMemoryOperations
-from quernel.runtime.operations import DeviceInfo, Operand, PreparedLaunch, ReadingLaunch, ShapedLaunch
+from quernel.runtime.operations import DeviceInfo, Operand, PreparedLaunch, ReadingLaunch, RepeatedLaunch, ShapedLaunch
 from quernel_cpu.caches import streams
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cpu.pool import run_pieces, threads_of_launch
@@ -134,6 +134,33 @@ class CpuDevice(HostMemoryOperations[Loaded]):
             STATE.pack_into(state, 0, *_untimed(loaded, num_items, unit))
 
         return reading, shaped
+
+    def prepare_bound(
+        self,
+        prepared: PreparedLaunch,
+        loaded: Loaded,
+        header: ArtifactHeader,
+        geometry: Geometry,
+        arguments: bytes,
+        stream: Any,
+    ) -> RepeatedLaunch:
+        """A function that repeats one launch, made by native code where it is not timed."""
+        from quernel_cpu.native_launch import STATE
+        from quernel_cpu.native_launching import native_repeat
+
+        packed = pack_geometry(geometry, streams=_streams(loaded, geometry))
+        num_items, unit = _num_items(geometry), _unit(geometry)
+        state = ctypes.create_string_buffer(STATE.size)
+        repeat = native_repeat(arguments, loaded.address, packed, num_items, state, loaded)
+        if repeat is None:
+            return super().prepare_bound(prepared, loaded, header, geometry, arguments, stream)
+
+        def bound() -> None:
+            if repeat() is not True:
+                _run(loaded, packed, num_items, unit, arguments)
+                STATE.pack_into(state, 0, *_untimed(loaded, num_items, unit))
+
+        return bound
 
 
 def _may_go_untimed(loaded: Loaded, num_items: int) -> bool:

@@ -19,6 +19,7 @@ __all__ = [
     "ARRAY",
     "BOOL",
     "CELL_WORDS",
+    "CONSTANT",
     "FLOAT",
     "FLOAT_OF_INT",
     "HEAD_WORDS",
@@ -60,8 +61,8 @@ least, greatest and the bits of the cell; or the greatest magnitude (of f64: NaN
 ARRAY, INT, FLOAT, FLOAT_OF_INT, BOOL = range(5)
 
 CELL_WORDS: Final = 3
-"""A kind, the operand's number, the axis."""
-VALUE, SHAPE, STRIDE = range(3)
+"""A kind, the operand's number, the axis; or a kind and the cell itself."""
+VALUE, SHAPE, STRIDE, CONSTANT = range(4)
 
 _BYTES_HEAD = 32
 _TYPE = 8
@@ -241,7 +242,10 @@ write:
 {word("%source", 1, "%entry.at")}
 {word("%of.axis", 2, "%entry.at")}
   %is.value = icmp eq i64 %field, {VALUE}
-  br i1 %is.value, label %take, label %measure
+  br i1 %is.value, label %take, label %others
+others:
+  %is.constant = icmp eq i64 %field, {CONSTANT}
+  br i1 %is.constant, label %written, label %measure
 take:
   %taken.at = getelementptr i64, ptr %values, i64 %source
   %taken = load i64, ptr %taken.at
@@ -268,7 +272,7 @@ multiply:
   %stride.next = mul i64 %stride, %later.length
   br label %step
 written:
-  %content = phi i64 [ %taken, %take ], [ %extent, %measure ], [ %stride, %step ]
+  %content = phi i64 [ %taken, %take ], [ %source, %others ], [ %extent, %measure ], [ %stride, %step ]
   %cell.at = getelementptr i64, ptr %cells, i64 %j
   store i64 %content, ptr %cell.at
   %j.next = add i64 %j, 1

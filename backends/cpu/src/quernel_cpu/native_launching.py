@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from quernel.runtime.operations import Operand
     from quernel.store import Environment
 
-__all__ = ["native_launch"]
+__all__ = ["native_launch", "native_repeat"]
 
 NativeLaunch = Callable[..., Any]
 """`launch(*arguments)`: `True` if it has launched, the cells if it has not, `None` for arguments of other kinds."""
@@ -144,6 +144,22 @@ def _form(
     if len(known) < len(described) or len(written) < len(cells):
         return None
     return known, written, any(dtype is not None for _, dtype, _ in operands)
+
+
+def native_repeat(
+    arguments: bytes,
+    entry: int,
+    geometry: bytes,
+    num_items: int,
+    state: ctypes.Array[ctypes.c_char],
+    keep_alive: object,
+) -> NativeLaunch | None:
+    """The same for one launch whose cells are known: it takes no arguments."""
+    made = _native() if settings.native_launches() else None
+    if made is None or len(arguments) > 8 * native.MAX_CELLS:
+        return None
+    cells = [[native.CONSTANT, cell, 0] for (cell,) in struct.iter_unpack("<q", arguments)]
+    return made.made([], cells, 2, entry, geometry, num_items, state, keep_alive)
 
 
 def _described(operand: Operand, parameter: HeaderParameter) -> list[int] | None:
@@ -287,9 +303,9 @@ def _stands_trial(made: _Native) -> bool:
     array = [native.ARRAY, id(np.ndarray), id(dtype), 3, _CONTIGUOUS | _WRITABLE, _CONTIGUOUS | _WRITABLE, 3]
     numbers = [[native.FLOAT, id(float), _NAN, 0], [native.INT, id(int), -9, 1 << 40, -1], [native.BOOL, id(bool)]]
     cells = [[native.VALUE, 0, 0], *([kind, 0, axis] for kind in (native.SHAPE, native.STRIDE) for axis in range(3))]
-    cells += [[native.VALUE, number, 0] for number in (1, 2, 3)]
+    cells += [[native.VALUE, number, 0] for number in (1, 2, 3)] + [[native.CONSTANT, -7, 0]]
     launch = made.made([array, *numbers], cells, 2, 0, b"", 0, state, dtype)
-    wanted = struct.pack("<qqqqqqqdqq", whole.__array_interface__["data"][0], 2, 3, 5, 15, 5, 1, 0.7, 1 << 33, 1)
+    wanted = struct.pack("<qqqqqqqdqqq", whole.__array_interface__["data"][0], 2, 3, 5, 15, 5, 1, 0.7, 1 << 33, 1, -7)
     refused = [
         (locked, 0.7, 1, True),
         (np.zeros((2, 5, 3), np.float32).swapaxes(1, 2), 0.7, 1, True),
