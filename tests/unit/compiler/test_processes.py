@@ -22,7 +22,7 @@ import pytest
 from tests.unit.compiler.scripted import Bench, ScriptedArtifact, ScriptedTarget, ScriptedVariant, definition
 from tests.unit.compiler.test_workers import Elsewhere
 
-from quernel.compiler import executors, processes
+from quernel.compiler import executors, processes, worker_process
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.processes import CompilationProcesses
 from quernel.compiler.results import WorkerLostError
@@ -196,6 +196,36 @@ def test_worker_that_hangs_is_ended(pool: CompilationProcesses, monkeypatch: pyt
     assert not is_alive(pid)
     monkeypatch.delenv("QUERNEL_COMPILE_LIMIT")
     assert pool.submit(time.sleep, 0.4).result(60) is None
+
+
+def test_time_that_runs_out_as_the_answer_comes_costs_no_other_task(
+    pool: CompilationProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool.submit(len, "abc").result(60)
+    read = worker_process.read_frame
+
+    def read_late(handle: int) -> bytes | None:
+        frame = read(handle)
+        time.sleep(0.6)
+        return frame
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker_process, "read_frame", read_late)
+        patch.setenv("QUERNEL_COMPILE_LIMIT", "0.3")
+        with pytest.raises(WorkerLostError, match=r"took longer than 0\.3 s and was ended"):
+            pool.submit(len, "abcd").result(60)
+    assert pool.submit(len, "abcde").result(60) == 5
+
+
+def test_timer_that_is_late_ends_nobody() -> None:
+    ended: list[int] = []
+    kept, over = worker_process._Limit(1.0), worker_process._Limit(1.0)
+    kept.keep()
+    kept.run_out(lambda: ended.append(1))
+    assert (kept.is_over, ended) == (False, [])
+    over.run_out(lambda: ended.append(2))
+    over.keep()
+    assert (over.is_over, ended) == (True, [2])
 
 
 def test_worker_killed_while_idle_costs_the_next_task(pool: CompilationProcesses) -> None:

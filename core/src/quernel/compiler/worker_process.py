@@ -73,7 +73,7 @@ class WorkerProcess:
                 frame = read_frame(self._outbox.fileno())
             except OSError:
                 frame = None
-        if frame is None:
+        if frame is None or limit.is_over:  # once it is over, the worker is gone, though its answer may have come
             raise self._lost(limit)
         is_returned, value = pickle.loads(frame)
         if not is_returned:
@@ -108,13 +108,14 @@ class WorkerProcess:
         if limit_s is None:
             yield limit
             return
-        timer = threading.Timer(limit_s, self._run_out, (limit,))
+        timer = threading.Timer(limit_s, limit.run_out, (self.kill,))
         timer.daemon = True
         timer.start()
         try:
             yield limit
         finally:
             timer.cancel()
+            limit.keep()
 
     def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
@@ -126,10 +127,6 @@ class WorkerProcess:
         """In a forked child: lets go of the parent's worker, which would not notice its parent's end otherwise."""
         self._close_pipes()
         self._process.returncode = 0  # not this process's child, so not to be waited for
-
-    def _run_out(self, limit: _Limit) -> None:
-        limit.is_over = True
-        self.kill()
 
     def _lost(self, limit: _Limit) -> WorkerLostError:
         self._close_pipes()
@@ -145,11 +142,25 @@ class WorkerProcess:
 
 
 class _Limit:
-    __slots__ = ("is_over", "limit_s")
+    """A time that is either kept or over, whichever is said first: a timer that is late ends nobody's next call."""
+
+    __slots__ = ("_is_kept", "_lock", "is_over", "limit_s")
 
     def __init__(self, limit_s: float | None) -> None:
         self.limit_s = limit_s
         self.is_over = False
+        self._is_kept = False
+        self._lock = threading.Lock()
+
+    def keep(self) -> None:
+        with self._lock:
+            self._is_kept = True
+
+    def run_out(self, end: Callable[[], object]) -> None:
+        with self._lock:
+            if not self._is_kept:
+                self.is_over = True
+                end()
 
 
 _LAST_BREATH_S = 2.0
