@@ -160,7 +160,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "statements",
         "test_shapes_are_those_of_the_argument",
         of_expressions(takes_the_first_length),
-        RANDOM | {"cases", "together", "composites"},
+        RANDOM | {"cases", "together", "composites", "checked"},
     ),
     "loses-bits": Fault("atomics", "test_an_atomic_operation_takes_in_every_thread", of_statements(loses_bits), RANDOM),
     "no-barriers": Fault(
