@@ -2,13 +2,16 @@
 
     python tests/benchmarks/cuda_batch.py [--rounds N]
 
-Needs no GPU with `--target sm_90`; then the kernels are compiled and not loaded.
+Needs no GPU with `--target sm_90`; then the kernels are compiled and not loaded. NVRTC keeps what it compiled, in files
+too, so no text is compiled twice, in this run or, most probably, in another.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -45,6 +48,8 @@ from quernel_cuda.targets import named_target
 from quernel_cuda.types import CudaArtifact, CudaVariant
 
 NUM_KERNELS = 32
+FIRST_OF_SET = itertools.count(random.SystemRandom().randrange(1 << 18) * NUM_KERNELS, NUM_KERNELS)
+"""Numbers of kernels that were not compiled before; an f32 holds each exactly."""
 LOG = logging.getLogger(__name__)
 
 
@@ -72,6 +77,11 @@ def different(number: int) -> KernelDefinition:
     specialization = Specialization(types, (), LaunchForm.OVER, (256,))
     identity = KernelId(kernel.name, f"{number:064x}")
     return KernelDefinition(identity, specialization, expand=lambda: (Module(kernel=kernel), True))
+
+
+def fresh_set() -> range:
+    first = next(FIRST_OF_SET)
+    return range(first, first + NUM_KERNELS)
 
 
 class Unloaded(CompilationTarget[CudaVariant, CudaArtifact, bytes]):
@@ -112,7 +122,7 @@ def main() -> None:
         return _toolchain.compile_text(text, (f"--gpu-architecture={options.target}",), f"k{number}").payload
 
     def batch(threads: int) -> float:
-        kernels = [different(number) for number in range(NUM_KERNELS)]
+        kernels = [different(number) for number in fresh_set()]
         variant = compiler.default_variant(kernels[0].specialization.signature)
         with ThreadPoolExecutor(threads) as pool:
             loader = KernelLoader(Unloaded(compiler), workers=pool, environment=lambda: None)
@@ -123,12 +133,13 @@ def main() -> None:
             return time.perf_counter() - started
 
     def on_threads(work: Callable[[int], bytes], threads: int) -> float:
+        numbers = fresh_set()
         started = time.perf_counter()
         if threads == 1:
-            made = [work(number) for number in range(NUM_KERNELS)]
+            made = [work(number) for number in numbers]
         else:
             with ThreadPoolExecutor(threads) as pool:
-                made = list(pool.map(work, range(NUM_KERNELS)))
+                made = list(pool.map(work, numbers))
         assert all(payload.startswith(b"\x7fELF") for payload in made)
         return time.perf_counter() - started
 
