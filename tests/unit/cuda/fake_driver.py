@@ -120,6 +120,9 @@ class FakeDriver:
     def do_cuMemGetInfo(self) -> tuple[int, int]:
         return (1 << 20, 1 << 30)
 
+    def do_cuPointerGetAttribute(self, attribute: Any, address: int) -> tuple[int]:
+        return (0,)
+
     def do_cuEventElapsedTime(self, start: Any, end: Any) -> tuple[float]:
         return (1.5,)
 

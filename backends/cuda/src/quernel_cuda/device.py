@@ -28,6 +28,7 @@ from quernel.runtime.operations import (
 from quernel_cuda import _driver
 from quernel_cuda._driver import Context, LostContextError, call
 from quernel_cuda.compiler import CudaCompiler
+from quernel_cuda.exchange import CudaExchange
 from quernel_cuda.launching import Launches
 from quernel_cuda.memory import Pool, fill
 from quernel_cuda.staging import Staging
@@ -59,6 +60,7 @@ class CudaDevice(DeviceOperations[Loaded]):
         self._staging = Staging()
         self._streams: OpenStreams[CudaStream] = OpenStreams()
         self._launches = Launches(self._context, self._default.handle)
+        self.exchange: CudaExchange = CudaExchange(self, self._default.handle)
         self._is_closed = False
 
     @property
@@ -74,6 +76,7 @@ class CudaDevice(DeviceOperations[Loaded]):
         Raises:
             DeviceError: there is not enough.
         """
+        self.exchange.collect()
         with self._context:
             memory = self._pool.allocate(nbytes, self._default.handle)
             self._others_wait()
@@ -237,6 +240,7 @@ class CudaDevice(DeviceOperations[Loaded]):
                 return
             call("cuCtxSynchronize", doing=f"waiting for cuda:{self.info.index}")
         self._context.recent.clear()
+        self.exchange.collect()
 
     def record_event(self, stream: Any) -> CudaEvent:
         """A mark after the work given to the stream so far."""
@@ -307,6 +311,7 @@ class CudaDevice(DeviceOperations[Loaded]):
                 self._staging.close()
                 self._pool.trim()
                 call("cuStreamDestroy", self._default.handle)
+        self.exchange.close()
         self._streams.clear()
         self._context.release()
 

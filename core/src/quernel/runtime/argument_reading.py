@@ -32,7 +32,7 @@ def read_arguments(specs: Sequence[Spec], args: Sequence[Any], facts: int) -> Re
         kinds: what a look-up's key says of each argument.
         values: per parameter that is no constant, a number or an `ArrayArgument`.
         facts: those of `facts` that also hold for every array.
-        read_only: a bit per value, set for NumPy arrays that must not be written.
+        read_only: a bit per value, set for arrays that must not be written.
         repeating: a bit per value, set for arrays of which several elements share memory.
         on_host: whether there are NumPy arrays.
         arrays_on: the device of the device arrays, or `None`.
@@ -95,6 +95,8 @@ def read_arguments(specs: Sequence[Spec], args: Sequence[Any], facts: int) -> Re
             facts &= known_kind.facts
             if known_kind.repeats:
                 repeating |= 1 << len(values)
+            if known_kind.is_read_only:
+                read_only |= 1 << len(values)
             if value.device is not arrays_on:
                 if arrays_on is not None:
                     _refuse_two_devices(spec.name, arrays_on, value.device)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from quernel.runtime.devices import Device
     from quernel.runtime.operations import Memory
 
-__all__ = ["Allocation", "DeviceArray", "contiguous_strides", "element_of"]
+__all__ = ["Allocation", "DeviceArray", "contiguous_strides", "element_of", "reach_of"]
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -44,23 +44,41 @@ class Allocation:
     Attributes:
         device: where it is.
         memory: the backend's block.
-        lent_by: a NumPy array whose memory this is; then there is nothing to give back.
+        lent_by: whose memory this is, a NumPy array or an object of another library; then it is not freed here.
         host: its bytes as the host sees them, or `None`.
+        is_read_only: whether nobody may write it.
+        is_shared: whether another library may use it in streams that keep no order with the device's own.
     """
 
-    __slots__ = ("device", "host", "lent_by", "memory")
+    __slots__ = ("device", "host", "is_read_only", "is_shared", "lent_by", "memory")
 
     def __init__(
-        self, device: Device, memory: Memory, host: HostArray | None, lent_by: HostArray | None = None
+        self,
+        device: Device,
+        memory: Memory,
+        host: HostArray | None,
+        lent_by: object = None,
+        *,
+        is_read_only: bool = False,
     ) -> None:
         self.device = device
         self.memory = memory
         self.host = host
         self.lent_by = lent_by
+        self.is_read_only = is_read_only
+        self.is_shared = False
 
     def __del__(self) -> None:
-        if self.lent_by is None and not self.device.is_closed:
-            self.device.operations.free(self.memory)
+        if self.device.is_closed:
+            return
+        operations = self.device.operations
+        exchange = operations.exchange
+        if exchange is not None and self.is_shared:
+            exchange.settle()
+        if self.lent_by is None:
+            operations.free(self.memory)
+        elif exchange is not None:
+            exchange.let_go(self.lent_by)
 
 
 class _HostBytes:
@@ -127,7 +145,9 @@ class DeviceArray:
         put(self, "shape", shape)
         put(self, "strides", strides)
         put(self, "address", allocation.memory.address + offset_bytes)
-        kind, steps = kind_of(allocation.device, dtype, shape, strides, self.address)
+        kind, steps = kind_of(
+            allocation.device, dtype, shape, strides, self.address, is_read_only=allocation.is_read_only
+        )
         put(self, "launch_kind", kind)
         put(self, "steps", steps)
 
@@ -283,6 +303,7 @@ class DeviceArray:
             KernelTypeError: another shape or dtype.
         """
         self._check_fits(source)
+        self._check_writable()
         if isinstance(source, DeviceArray):
             source._check_readable()
             if source.device is self.device and self._copy_within(source):
@@ -372,6 +393,7 @@ class DeviceArray:
 
         if not isinstance(self.dtype, DType):
             raise KernelTypeError(f"an array of {self.dtype} is not filled with one value", fix="copy an array into it")
+        self._check_writable()
         number = convert_scalar(value, self.dtype, "the elements' type")
         element = _element(number, self.dtype)
         if self.is_contiguous and (self._allocation.host is None or self.device.is_intercepted):
@@ -401,7 +423,7 @@ class DeviceArray:
     def __bool__(self) -> bool:
         return bool(self.numpy())
 
-    # --- the host's protocols -----------------------------------------------------------------------------------------
+    # --- other libraries' protocols -----------------------------------------------------------------------------------
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -419,18 +441,43 @@ class DeviceArray:
             )
         return np.array(host, dtype=dtype, copy=copy)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        host = self._exported()
-        if host is None:
-            raise BufferError(f"the host does not see the memory of {self.device.name}")
-        return host.__dlpack__(**options)
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        exchange = self.device.operations.exchange
+        if exchange is not None:
+            from quernel.runtime.handing import as_capsule
+
+            return as_capsule(self, exchange, stream, max_version, dl_device, copy)
+        given: dict[str, Any] = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return self._numpy_shared().__dlpack__(**{name: value for name, value in given.items() if value is not None})
 
     def __dlpack_device__(self) -> tuple[int, int]:
+        exchange = self.device.operations.exchange
+        if exchange is not None:
+            return exchange.dlpack_kinds[0], exchange.number
+        kind, number = self._numpy_shared().__dlpack_device__()
+        return int(kind), number
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        exchange = self.device.operations.exchange
+        if exchange is None or not exchange.cuda_interface:
+            raise AttributeError(f"arrays of {self.device.name} have no __cuda_array_interface__")
+        from quernel.runtime.handing import as_cuda_interface
+
+        return as_cuda_interface(self, exchange)
+
+    def _numpy_shared(self) -> HostArray:
         host = self._exported()
         if host is None:
             raise BufferError(f"the host does not see the memory of {self.device.name}")
-        kind, number = host.__dlpack_device__()
-        return int(kind), number
+        return host
 
     def _exported(self) -> HostArray | None:
         """This array for strangers to keep, as NumPy sees the same memory, or `None`; it keeps the memory alive."""
@@ -511,6 +558,10 @@ class DeviceArray:
         if standing:
             before_reading(self)
 
+    def _check_writable(self) -> None:
+        if self._allocation.is_read_only:
+            raise LaunchError("the array is read-only", fix="write to a copy of it, array.copy()")
+
     def _check_usable(self, done: str) -> None:
         self.device.check_open()
         if self.device.is_capturing:
@@ -563,6 +614,14 @@ def _element(value: Any, dtype: DType) -> HostArray:
 
         return np.asarray(bf16_bits(value), np.uint16)
     return np.asarray(value).astype(dtype.numpy)
+
+
+def reach_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
+    """How many bytes below and above element (0, …, 0) the others begin at most."""
+    if 0 in shape:
+        return 0, 0
+    reach = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
+    return -sum(step for step in reach if step < 0), sum(step for step in reach if step > 0)
 
 
 def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -53,9 +53,8 @@ class Borrowed:
         """Memory on this side that stands for the array's, and the byte of the array's with which it starts."""
         theirs = value.allocation
         if theirs.host is not None:
-            return 0, Allocation(
-                self._to, Memory(theirs.memory.address, theirs.memory.nbytes, theirs), theirs.host, theirs.host
-            )
+            memory = Memory(theirs.memory.address, theirs.memory.nbytes, theirs)
+            return 0, Allocation(self._to, memory, theirs.host, theirs.host, is_read_only=theirs.is_read_only)
         known = self._copies.get(id(theirs))
         if known is None:
             same = [other for other in self._given if isinstance(other, DeviceArray) and other.allocation is theirs]
@@ -68,5 +67,8 @@ class Borrowed:
             host = np.frombuffer(view, np.uint8)[: end - start] if end > start else np.empty(0, np.uint8)
             if end > start:
                 theirs.device.operations.copy_to_host(host, theirs.memory, start, None)
-            known = self._copies[id(theirs)] = start, Allocation(self._to, memory, host)
+            known = self._copies[id(theirs)] = (
+                start,
+                Allocation(self._to, memory, host, is_read_only=theirs.is_read_only),
+            )
         return known

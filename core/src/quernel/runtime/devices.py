@@ -13,7 +13,7 @@ import numpy as np
 
 from quernel.dtypes import DType, StructType, VectorType, dtype_of, f64
 from quernel.errors import DeviceError, LaunchError
-from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides, element_of
+from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides, element_of, reach_of
 from quernel.runtime.interceptors import before_waiting, standing
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Device"]
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
+_PROTOCOLS = ("__dlpack__", "__cuda_array_interface__")
 
 
 @final
@@ -191,7 +192,8 @@ class Device:
         return result
 
     def array(self, source: Any, dtype: Any = None) -> DeviceArray:
-        """A copy of `source` (a NumPy or device array, or what makes a NumPy array) on this device."""
+        """A copy of `source` (an array of NumPy, a device or another library, or what makes one) on this device."""
+        source = self._brought(source)
         if isinstance(source, DeviceArray):
             if dtype is not None and element_of(dtype) != source.dtype:
                 source = source.astype(dtype)
@@ -205,10 +207,19 @@ class Device:
     def asarray(self, source: Any, dtype: Any = None) -> DeviceArray:
         """`source` on this device without a copy where that is possible, else a copy.
 
-        An array of this device is given back as it is; a writable NumPy array is shared where kernels read and write
-        the host's memory. What is shared lives as long as the result.
+        An array of this device is given back as it is. A writable NumPy array is shared where kernels read and write
+        the host's memory; an array of another library that is on this device, where the backend shares memory. What is
+        shared lives as long as the result.
+
+        Raises:
+            LaunchError: an array of another library is on another device, or laid out as no kernel takes it.
         """
-        if isinstance(source, DeviceArray) and source.device is self and dtype in (None, source.dtype):
+        source = self._brought(source)
+        if (
+            isinstance(source, DeviceArray)
+            and source.device is self
+            and (dtype is None or element_of(dtype) == source.dtype)
+        ):
             return source
         if self.is_host_accessible and isinstance(source, np.ndarray) and source.flags.writeable:
             element = element_of(source.dtype)
@@ -218,17 +229,29 @@ class Device:
                 return self._lent(source, element)
         return self.array(source, dtype)
 
+    def _brought(self, source: Any) -> Any:
+        """`source`, or in place of another library's array one of this device or of NumPy, in the same memory."""
+        if isinstance(source, DeviceArray | np.ndarray) or not any(hasattr(source, name) for name in _PROTOCOLS):
+            return source
+        from quernel.runtime.foreign import shared
+
+        found = shared(self, source)
+        if found is not None:
+            return found
+        if hasattr(source, "__array__") or not hasattr(source, "__dlpack_device__"):
+            return np.asarray(source)
+        return np.from_dlpack(source)
+
     def _lent(self, source: HostArray, element: DType | StructType) -> DeviceArray:
         from ctypes import c_char
 
         self.check_open()
         address = source.__array_interface__["data"][0]
-        reach = [(length - 1) * stride for length, stride in zip(source.shape, source.strides, strict=True)]
-        low = address + sum(step for step in reach if step < 0)
-        nbytes = address + sum(step for step in reach if step > 0) + source.itemsize - low
-        host = np.frombuffer((c_char * nbytes).from_address(low), np.uint8)
+        below, above = reach_of(source.shape, source.strides)
+        low, nbytes = address - below, below + above + source.itemsize
+        host = np.frombuffer(memoryview((c_char * nbytes).from_address(low)), np.uint8)
         allocation = Allocation(self, Memory(low, nbytes, source), host, lent_by=source)
-        return DeviceArray(allocation, element, source.shape, source.strides, address - low)
+        return DeviceArray(allocation, element, source.shape, source.strides, below)
 
     # --- work ---------------------------------------------------------------------------------------------------------
 

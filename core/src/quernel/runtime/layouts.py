@@ -67,30 +67,38 @@ class ArrayKind:
         device: where the array is.
         facts: what holds for it.
         repeats: whether several elements share memory.
+        is_read_only: whether kernels must not write it.
         key: element type and rank.
     """
 
-    __slots__ = ("device", "facts", "key", "repeats")
+    __slots__ = ("device", "facts", "is_read_only", "key", "repeats")
 
-    def __init__(self, device: Device, facts: int, repeats: bool, key: tuple[Any, int]) -> None:
+    def __init__(self, device: Device, facts: int, repeats: bool, is_read_only: bool, key: tuple[Any, int]) -> None:
         self.device = device
         self.facts = facts
         self.repeats = repeats
+        self.is_read_only = is_read_only
         self.key = key
 
 
 def kind_of(
-    device: Device, dtype: DType | StructType, shape: tuple[int, ...], strides: tuple[int, ...], address: int
+    device: Device,
+    dtype: DType | StructType,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    address: int,
+    *,
+    is_read_only: bool = False,
 ) -> tuple[ArrayKind, tuple[int, ...]]:
     """The kind of an array, and its strides in elements."""
     facts, repeats, _, steps = strided_layout(shape, strides, dtype.itemsize)
     if address & 15:
         facts &= _UNALIGNED
-    key = (dtype, len(shape), facts, repeats)
+    key = (dtype, len(shape), facts, repeats, is_read_only)
     kinds = device.array_kinds
     kind = kinds.get(key)
     if kind is None:
-        kind = kinds.setdefault(key, ArrayKind(device, facts, repeats, (dtype, len(shape))))
+        kind = kinds.setdefault(key, ArrayKind(device, facts, repeats, is_read_only, (dtype, len(shape))))
     return kind, steps
 
 

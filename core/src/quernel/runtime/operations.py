@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from quernel.compiler.artifacts import ArtifactHeader
     from quernel.compiler.halves import ArtifactCompiler, CompilationTarget
     from quernel.geometry import Geometry
+    from quernel.runtime.exchange import MemoryExchange
 
 __all__ = [
     "PLUGIN_API",
@@ -141,6 +142,8 @@ class DeviceOperations(ABC, Generic[LoadedT]):
     info: DeviceInfo
     host_accessible: bool = False
     """Whether kernels read and write host memory in place, so that NumPy arrays are arguments."""
+    exchange: MemoryExchange | None = None
+    """How memory that the host does not see is shared with other libraries; `None`: not at all."""
     survives_fork: bool = False
     """Whether a forked child may go on using the open device: no driver's context, no threads that it waits for."""
 

@@ -53,7 +53,7 @@ def read_vectors(spec: Spec, value: Any) -> ReadVectors:
     device: Device | None = None
     kind: object = (value.dtype, len(shape), type(value))
     if isinstance(value, DeviceArray):
-        address, is_fixed, device = value.address, False, value.device
+        address, is_fixed, device = value.address, value.launch_kind.is_read_only, value.device
     else:
         address, is_fixed = value.__array_interface__["data"]
     facts, repeats, is_whole, steps = strided_layout(shape[:-1], strides[:-1], vector.itemsize)
