@@ -31,6 +31,7 @@ from quernel.compiler import (
     Specialization,
 )
 from quernel.geometry import Geometry
+from quernel.runtime.exchange import MemoryExchange
 from quernel.runtime.host_memory import HostMemoryOperations
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Health, Memory, Unavailable
 from quernel.testing.pages import blocks_of
@@ -46,6 +47,7 @@ ROW = re.compile(r"^\| ((?:`[^`]+`(?:, )?)+) \| (MUST|SHOULD|MAY|call) \|", re.M
 CLASSES = [
     *(Backend, ArtifactCompiler, CFamilyCompiler, CompilationTarget, PersistentTarget, DeviceOperations),
     HostMemoryOperations,
+    MemoryExchange,
 ]
 
 

@@ -59,7 +59,7 @@ class CudaExchange(MemoryExchange):
         if number != _UNORDERED:
             device = self._device
             with device._context:
-                for ours in (self._default, *(each.handle for each in device._streams if not each.is_capturing)):
+                for ours in self._ours():
                     event = device._mark(ours, _UNTIMED)
                     call("cuStreamWaitEvent", number, event.handle, 0, doing="handing an array to another library")
         return number in (_LEGACY, self.stream)
@@ -91,11 +91,14 @@ class CudaExchange(MemoryExchange):
                 call("cuStreamWaitEvent", self._default, event.handle, 0)
 
     def let_go(self, owner: object) -> None:
-        """Keeps the owner until an event behind all work that our streams were given has come."""
+        """Keeps the owner until an event behind all work that our streams were given has come, unless they are idle."""
         device = self._device
         if device._is_closed or device._context.is_lost:
             return
+        query = _driver.driver().cuStreamQuery
         with suppress(LostContextError), device._context:
+            if not any(int(query(ours)[0]) for ours in self._ours()):
+                return
             device._wait_for_others()
             self._parting.append((device._mark(self._default, _UNTIMED), owner))
             self.collect()
@@ -113,6 +116,10 @@ class CudaExchange(MemoryExchange):
             if int(status) == _NOT_READY:
                 self._parting.appendleft(first)
                 return
+
+    def _ours(self) -> tuple[Any, ...]:
+        """The default stream and those that users opened, without any that becomes a graph."""
+        return self._default, *(each.handle for each in self._device._streams if not each.is_capturing)
 
     def number_of(self, address: int) -> int:
         """The device whose memory it is.

@@ -59,7 +59,9 @@ def argument_type(spec: Spec, value: Any) -> ParameterType:
     if isinstance(declared, ArrayType):
         raise KernelTypeError(
             f"parameter {spec.name!r} is {_described(declared)} and got {shown(value)}",
-            fix="pass a NumPy array or a device array, for example np.asarray(value)",
+            fix=_instead(spec.name, value)
+            if _lies_on_a_device(value)
+            else "pass a NumPy array or a device array, for example np.asarray(value)",
         )
     if isinstance(declared, ScalarType):
         convert_argument(spec.name, declared, value)
@@ -196,13 +198,23 @@ def _instead(name: str, value: Any) -> str:
         return "make it a struct: a class with @attrs.frozen and annotated fields; or pass its values one by one"
     if isinstance(value, complex):
         return f"pass its parts, {name}.real and {name}.imag"
+    if _lies_on_a_device(value):
+        return f"make it an array of the device first: {name} = device.asarray({name})"
     if isinstance(value, list | range) or _is_like_an_array(value):
         return f"make it an array first: {name} = np.asarray({name})"
-    if any(hasattr(value, protocol) for protocol in _DEVICE_PROTOCOLS):
-        return f"make it an array of the device first: {name} = device.asarray({name})"
     if value is None or isinstance(value, str):
         return f"pass a number or an array; or annotate {name}: qn.Const, for a value to decide by when it is compiled"
     return "pass numbers, NumPy arrays or device arrays; structs are instances of classes with @attrs.frozen"
+
+
+def _lies_on_a_device(value: Any) -> bool:
+    """Whether it is another library's array, in memory that NumPy does not read."""
+    place = getattr(value, "__dlpack_device__", None)
+    if place is not None:
+        from quernel.runtime.dlpack import HOST
+
+        return place()[0] not in HOST
+    return any(hasattr(value, protocol) for protocol in _DEVICE_PROTOCOLS)
 
 
 def _is_like_an_array(value: Any) -> bool:
