@@ -16,7 +16,7 @@ from quernel.errors import KernelTypeError
 if TYPE_CHECKING:
     from quernel.runtime.arrays import DeviceArray
 
-__all__ = ["HOST", "VERSION", "Received", "capsule_of"]
+__all__ = ["HOST", "VERSION", "Received", "capsule_of", "numpy_capsule"]
 
 HOST: Final = (1, 3)
 """Kinds of memory that the host reads: its own, and what it has pinned for CUDA."""
@@ -106,6 +106,14 @@ class _Described:
         }
 
 
+def numpy_capsule(array: np.ndarray[Any, Any], max_version: tuple[int, int] | None) -> object:
+    """A capsule with an array of NumPy's, of the newest version that its consumer and NumPy know."""
+    try:
+        return array.__dlpack__() if max_version is None else array.__dlpack__(max_version=max_version)
+    except TypeError:  # NumPy before 2.1 knows capsules without a version only.
+        return array.__dlpack__()
+
+
 def capsule_of(
     array: DeviceArray, place: tuple[int, int], max_version: tuple[int, int] | None, *, is_copy: bool = False
 ) -> object:
@@ -122,10 +130,7 @@ def capsule_of(
         raise BufferError(f"DLPack has no type for {dtype}")
     described = _Described(array, np.dtype(np.uint16) if dtype is bf16 else dtype.numpy)
     view = np.asarray(described)
-    try:
-        capsule = view.__dlpack__() if max_version is None else view.__dlpack__(max_version=max_version)
-    except TypeError:  # NumPy before 2.1 knows capsules without a version only.
-        capsule = view.__dlpack__()
+    capsule = numpy_capsule(view, max_version)
     held = _content(capsule)
     assert held is not None
     tensor = held.tensor

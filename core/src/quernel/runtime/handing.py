@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quernel.dtypes import DType, bf16
-from quernel.runtime.dlpack import HOST, capsule_of
+from quernel.runtime.dlpack import HOST, capsule_of, numpy_capsule
 
 if TYPE_CHECKING:
     from quernel.runtime.arrays import DeviceArray
@@ -35,8 +35,7 @@ def as_capsule(
             raise BufferError(f"an array on {array.device.name} is handed over there or in the host's memory only")
         if copy is False:
             raise BufferError(f"the host does not see the memory of {array.device.name}, so this would be a copy")
-        host = array.numpy()
-        return host.__dlpack__() if max_version is None else host.__dlpack__(max_version=max_version)
+        return numpy_capsule(array.numpy(), max_version)
     array._check_readable()
     array._check_usable("handed to another library")
     handed = array.copy() if copy else array
