@@ -19,7 +19,6 @@ from quernel.runtime.devices import Device
 from quernel_cuda import _driver
 from quernel_cuda.plugin import CudaBackend
 
-
 HAS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 versioned = pytest.mark.skipif(not HAS_VERSIONS, reason="needs NumPy 2.1, which makes capsules with a version")
 
