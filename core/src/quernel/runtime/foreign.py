@@ -58,7 +58,10 @@ def _by_interface(device: Device, exchange: MemoryExchange, source: Any, interfa
     if interface.get("mask") is not None:
         raise KernelTypeError("a masked array has no place in a kernel", fix="pass its data")
     (address, is_read_only), shape = interface["data"], tuple(interface["shape"])
-    dtype = element_of(np.dtype(interface.get("descr") or interface["typestr"]))
+    element = np.dtype(interface["typestr"])
+    if element.kind == "V":  # Only then the description says more; others have one too, of a single field.
+        element = np.dtype(interface.get("descr", element))
+    dtype = element_of(element)
     if 0 not in shape and (number := exchange.number_of(address)) != exchange.number:
         raise _elsewhere(device, source, f"CUDA device {number}")
     exchange.take(interface.get("stream"))
