@@ -466,6 +466,12 @@ def test_our_streams_wait_for_the_stream_of_the_interface(gpu: Device, fake: Fak
     del array
 
 
+def test_a_description_of_plain_elements_does_not_make_them_structured(gpu: Device) -> None:
+    array = gpu.asarray(Described(np.arange(4, dtype=np.float32), descr=[("", "<f4")]))
+    assert array.dtype is qn.f32
+    assert array.numpy().tolist() == [0, 1, 2, 3]
+
+
 def test_structured_elements_are_taken_by_the_interface(gpu: Device) -> None:
     dtype = np.dtype([("a", "<f4"), ("b", "<i4")])
     given = gpu.array(np.array([(1.5, 2), (2.5, 3)], dtype))
