@@ -382,24 +382,27 @@ def test_vectors_inside_are_refused(gpu: Device) -> None:
 
 
 def test_an_array_of_another_device_is_refused_by_name(gpu: Device) -> None:
-    with pytest.raises(
-        LaunchError, match=r"the Producer is on device 3 of DLPack's kind 2, not on cuda:0\n  fix: copy"
-    ):
+    with pytest.raises(LaunchError, match=r"the Producer is on cuda:3, not on cuda:0\n  fix: copy"):
         gpu.asarray(Producer(np.zeros(4, np.float32), place=(2, 3)))
+    with pytest.raises(LaunchError, match="the Producer is on a device of DLPack's kind 10, not on cuda:0"):
+        gpu.asarray(Producer(np.zeros(4, np.float32), place=(10, 0)))
+
+
+class HostTensor:
+    """As those of other libraries in the host's memory."""
+
+    def __init__(self, array: Any) -> None:
+        self.__dlpack__, self.array = array.__dlpack__, array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
 
 
 def test_an_array_of_the_host_is_copied(gpu: Device) -> None:
-    class Tensor:
-        def __init__(self, array: Any) -> None:
-            self.__dlpack__, self.array = array.__dlpack__, array
-
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return (1, 0)
-
-        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-            return self.array
-
-    array = gpu.asarray(Tensor(np.arange(3)))
+    array = gpu.asarray(HostTensor(np.arange(3)))
     assert array.numpy().tolist() == [0, 1, 2]
     assert array.allocation.lent_by is None
 
@@ -495,7 +498,7 @@ def test_what_no_kernel_takes_is_refused(gpu: Device, fake: FakeDriver, monkeypa
     with pytest.raises(KernelTypeError, match="a masked array"):
         gpu.asarray(Described(apart, mask=object()))
     monkeypatch.setattr(FakeDriver, "do_cuPointerGetAttribute", lambda *arguments: (1,))
-    with pytest.raises(LaunchError, match="the Described is on CUDA device 1, not on cuda:0"):
+    with pytest.raises(LaunchError, match="the Described is on cuda:1, not on cuda:0"):
         gpu.asarray(Described(np.zeros(3, np.float32)))
 
 
@@ -574,3 +577,33 @@ def test_the_host_s_arrays_are_numpy_s_own() -> None:
     assert back.address == array.address
     with pytest.raises(RuntimeError, match="stream"):
         array.__dlpack__(stream=3)
+
+
+def test_a_device_of_the_host_shares_what_other_libraries_have_there() -> None:
+    theirs = np.arange(4, dtype=np.float32)
+    shared = qn.device("reference").asarray(HostTensor(theirs))
+    shared[0] = 9
+    assert theirs.tolist() == [9, 1, 2, 3]
+    assert qn.device("reference").array(HostTensor(theirs)).address != shared.address
+
+
+def test_what_speaks_dlpack_alone_is_read_on_the_host(gpu: Device) -> None:
+    class Alone:
+        __dlpack__ = np.arange(4).__dlpack__
+        __dlpack_device__ = np.arange(4).__dlpack_device__
+
+    assert gpu.asarray(Alone()).numpy().tolist() == [0, 1, 2, 3]
+    assert qn.device("reference").asarray(Alone()).numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_owners_are_kept_while_nobody_may_ask_for_events(gpu: Device, fake: FakeDriver) -> None:
+    producer = Producer(np.zeros(10, np.float32))
+    array = gpu.asarray(producer)
+    refused = _driver.driver().CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+    fake.failing |= dict.fromkeys(("cuEventQuery", "cuStreamQuery"), refused)
+    del array
+    gc.collect()
+    assert producer.num_live == 1
+    fake.failing.clear()
+    gpu.empty(3)
+    assert producer.num_live == 0

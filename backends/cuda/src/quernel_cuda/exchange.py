@@ -23,7 +23,6 @@ _LEGACY: Final = 1
 """DLPack's number of the legacy default stream, and the driver's; 2 is the per-thread default stream of both."""
 _UNORDERED: Final = -1
 _UNTIMED: Final = 2
-_NOT_READY: Final = 600
 
 
 class CudaExchange(MemoryExchange):
@@ -113,7 +112,7 @@ class CudaExchange(MemoryExchange):
                 return
             with self._device._context:
                 status, *_ = query(first[0].handle)
-            if int(status) == _NOT_READY:
+            if int(status):  # not yet, or somebody captures a graph and nobody may ask
                 self._parting.appendleft(first)
                 return
 

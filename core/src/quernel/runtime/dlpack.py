@@ -172,6 +172,7 @@ class Received:
             KernelTypeError: it is no capsule of DLPack's that nobody has taken, or holds what no kernel takes.
         """
         held = self._held = _content(capsule)
+        self._address = 0 if held is None else ctypes.addressof(held)
         if held is None:
             raise KernelTypeError(
                 f"{capsule!r} is no DLPack capsule that may still be taken",
@@ -200,7 +201,7 @@ class Received:
     def __del__(self) -> None:
         held = self._held
         if held is not None and held.deleter:
-            held.deleter(ctypes.addressof(held))
+            held.deleter(self._address)
 
 
 def _type_of(given: _DataType) -> DType:

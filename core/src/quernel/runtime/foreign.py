@@ -36,7 +36,9 @@ def shared(device: Device, source: Any) -> DeviceArray | None:
         if kind in HOST:
             return None
         if kind not in exchange.dlpack_kinds or number != exchange.number:
-            raise _elsewhere(device, source, f"device {int(number)} of DLPack's kind {int(kind)}")
+            is_alike = kind in exchange.dlpack_kinds
+            place = f"{device.info.backend}:{number}" if is_alike else f"a device of DLPack's kind {int(kind)}"
+            raise _elsewhere(device, source, place)
         return _by_dlpack(device, exchange, source)
     interface = getattr(source, "__cuda_array_interface__", None) if exchange.cuda_interface else None
     return None if interface is None else _by_interface(device, exchange, source, interface)
@@ -63,7 +65,7 @@ def _by_interface(device: Device, exchange: MemoryExchange, source: Any, interfa
         element = np.dtype(interface.get("descr", element))
     dtype = element_of(element)
     if 0 not in shape and (number := exchange.number_of(address)) != exchange.number:
-        raise _elsewhere(device, source, f"CUDA device {number}")
+        raise _elsewhere(device, source, f"{device.info.backend}:{number}")
     exchange.take(interface.get("stream"))
     strides = interface.get("strides") or contiguous_strides(shape, dtype.itemsize)
     return _array(device, source, address, dtype, shape, tuple(strides), is_read_only)
