@@ -108,6 +108,23 @@ def test_the_first_launch_of_a_slow_kernel_is_shared_already(monkeypatch: pytest
     assert len(seen) == 2
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 16, 17, 40, 300])
+@pytest.mark.parametrize("ns_per_item", [0.0, 1e3, 1e5, 1e7, 1e9])
+@pytest.mark.parametrize("workers", ["native", "python"])
+def test_each_item_runs_once_whatever_the_last_launch_took(
+    monkeypatch: pytest.MonkeyPatch, workers: str, ns_per_item: float, size: int
+) -> None:
+    monkeypatch.setenv("QUERNEL_NUM_THREADS", "3")
+    if workers == "python":
+        monkeypatch.setattr("quernel_cpu.device.native_workers", lambda *expected_ns: None)
+    built = Built(kernel((array("out", i64),), (store("out", add(load("out", i64), const(1))),)), CONTIGUOUS)
+    out = np.zeros(size, np.int64)
+    for times in range(1, 4):
+        built.loaded.ns_per_item = ns_per_item
+        built.over(size, out)
+        assert out.tolist() == [times] * size
+
+
 def test_launches_from_several_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUERNEL_NUM_THREADS", "2")
     built = busy()

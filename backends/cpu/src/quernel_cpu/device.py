@@ -243,6 +243,8 @@ def _share(
         if loaded.scratch_bytes:
             entry = partial(_run_with_scratch, entry, loaded.scratch_bytes)
         bounds = _pieces(first, end, expected_ns, num_threads, unit)
+        if len(bounds) == 1:
+            return 1
         num_threads = min(num_threads, len(bounds))
         run_pieces(lambda begin, until: entry(arguments, geometry, begin, until), bounds, num_threads)
         return num_threads
