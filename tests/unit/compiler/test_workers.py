@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import logging
 import multiprocessing
@@ -136,6 +137,25 @@ def test_failures_elsewhere_survive_the_way_back(environment: Environment) -> No
         bench.load("invalid")
     with pytest.raises(CompilationError, match="compiling buggy failed with Unpicklable: inside"):
         bench.load("buggy")
+
+
+def test_failures_come_back_where_a_library_has_causes_pickled(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_cause(error: CompilationError) -> tuple[Any, ...]:
+        return _with_cause, (error.__reduce__(), error.__cause__)
+
+    monkeypatch.setitem(copyreg.dispatch_table, CompilationError, with_cause)
+    bench = bench_on(Pickling(), environment)
+    with pytest.raises(CompilationError, match="compiling buggy failed with Unpicklable: inside"):
+        bench.load("buggy")
+
+
+def _with_cause(made: tuple[Any, ...], cause: Exception) -> Exception:
+    rebuild, arguments = made
+    error: Exception = rebuild(*arguments)
+    error.__cause__ = cause
+    return error
 
 
 def test_log_lines_of_workers_are_logged_here(environment: Environment, caplog: pytest.LogCaptureFixture) -> None:

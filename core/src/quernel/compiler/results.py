@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import attrs
 
@@ -61,6 +61,14 @@ class JobResult:
     source: str | None = None
     artifact: Any = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As its parts. A failure's cause stays behind, even where a library has errors pickled with theirs."""
+        parts = [getattr(self, field.name) for field in attrs.fields(JobResult)]
+        failure = self.failure.__reduce__() if isinstance(self.failure, QuernelError) else None
+        if failure is not None:
+            parts[_FAILURE] = None
+        return _received, (failure, *parts)
+
     @property
     def is_empty(self) -> bool:
         """Whether it has neither what its stage was to make nor why it did not, as a compiler broke its word."""
@@ -99,6 +107,18 @@ class WorkerLostError(RuntimeError):
 
     def __str__(self) -> str:
         return f"the compile worker {self.what}"
+
+
+_FAILURE: Final = [field.name for field in attrs.fields(JobResult)].index("failure")
+
+
+def _received(failure: tuple[Any, ...] | None, *parts: Any) -> JobResult:
+    """The result whose `__reduce__` gave these."""
+    result = JobResult(*parts)
+    if failure is None:
+        return result
+    rebuild, arguments = failure
+    return attrs.evolve(result, failure=rebuild(*arguments))
 
 
 def checked_result(compiler: ArtifactCompiler[Any, Any, Any], result: object, kernel: str) -> JobResult:
