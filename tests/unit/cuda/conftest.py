@@ -1,9 +1,21 @@
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+
 import pytest
 from tests.unit.cuda.fake_driver import FakeDriver
 
+from quernel.runtime.directory import directory
 from quernel_cuda import _driver
+
+
+@pytest.fixture(autouse=True)
+def restored_directory() -> Iterator[None]:
+    """No device of a driver that is not there stays open for other tests."""
+    kept = {name: copy.copy(value) if isinstance(value, dict) else value for name, value in vars(directory).items()}
+    yield
+    vars(directory).update(kept)
 
 
 @pytest.fixture

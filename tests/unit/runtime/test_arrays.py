@@ -343,21 +343,26 @@ def test_launch_of_another_thread_ends_though_the_device_is_closed_meanwhile() -
     device = Device(cpu.backend.open(cpu.info))
     steps, out = np.arange(64, dtype=np.int64), np.zeros(64, np.int64)
     steps_there, out_there = device.asarray(steps), device.asarray(out)
-    collatz.over(64, device=device)(steps_there, out_there, 1)
+    launcher = collatz.over(64, device=device)
+    rounds, took = 1000, 0.0
+    while took < 1.0:  # so long that it is still running a moment later, on any machine
+        rounds *= 4
+        started = time.perf_counter()
+        launcher(steps_there, out_there, rounds)
+        took = time.perf_counter() - started
     begun, failures = threading.Event(), []
 
     def launch() -> None:
-        launcher = collatz.over(64, device=device)
         begun.set()
         try:
-            launcher(steps_there, out_there, 3_000_000)
+            launcher(steps_there, out_there, rounds)
         except BaseException as error:
             failures.append(error)
 
     thread = threading.Thread(target=launch)
     thread.start()
     begun.wait()
-    time.sleep(0.2)
+    time.sleep(0.05)
     assert thread.is_alive()
     device.close()
     thread.join()
