@@ -82,7 +82,8 @@ class HeaderParameter:
 
     Attributes:
         name: the user's name.
-        dtype: the scalar type's name, or the element type's name of an array.
+        dtype: the scalar type's name, or that of an array's element, such as `f32`, `vec<f32, 2>`, `struct<Pair>`.
+            `dtype_named` finds scalar types alone: a launch that has to know the size of others keeps it elsewhere.
         ndim: rank of an array; `ANY_RANK` for one that is passed as its pointer alone; -1 for a scalar.
         weak: a Python number that adapted to what it met.
         bounds: least and greatest value that a weak integer may have, or `None`.

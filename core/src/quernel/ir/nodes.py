@@ -465,7 +465,10 @@ Expr = (
 
 
 class AtomicOp(enum.Enum):
-    """What an atomic does to its place; all are relaxed, device-wide, and give the old value."""
+    """What an atomic does to its place; all are relaxed, device-wide, and give the old value.
+
+    `MIN` and `MAX` give what `BinaryOp` of that name gives of the old value and the operand, in this order.
+    """
 
     ADD = "add"
     SUB = "sub"
@@ -476,7 +479,8 @@ class AtomicOp(enum.Enum):
     XOR = "xor"
     EXCHANGE = "exchange"
     COMPARE_EXCHANGE = "compare_exchange"
-    """Operands: expected, desired."""
+    """Operands: expected, desired. Compares as `CompareOp.EQ` does, so floats by value: a zero is found by either
+    zero, a NaN by nothing."""
 
 
 class SubgroupOp(enum.Enum):
@@ -709,7 +713,7 @@ class Parameter:
     """A parameter after specialization.
 
     Attributes:
-        name: the user's name.
+        name: the user's name, or a path of several, as in `world.heights`; so no identifier in every language.
         type: an array (with element type and rank) or a scalar.
         bounds: for a weak integer, the least and greatest value that fits every type it meets; the launcher refuses
             others. `None` where every value of the type does.
@@ -723,7 +727,10 @@ class Parameter:
 
 @attrs.frozen(kw_only=True)
 class LocalVariable:
-    """A local of a function: one name, one type."""
+    """A local of a function: one name, one type.
+
+    Parts of tuples are locals of their own, called as in `pair.0`: a name is no identifier in every language.
+    """
 
     name: str
     type: ValueType

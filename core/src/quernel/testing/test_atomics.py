@@ -114,6 +114,30 @@ def test_an_atomic_operation_returns_the_old_value_to_each_of_many_threads(quern
     assert np.array_equal(np.sort(tickets), np.arange(count))
 
 
+@pytest.mark.parametrize("dtype", [needs(qn.f32), needs(qn.f64)])
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        ("cas(x, i, given[i], 7)", [7, 7, "old", 7, "old"]),
+        ("min(x, i, given[i])", ["old", "old", "old", "old", "old"]),
+        ("max(x, i, given[i])", ["old", "old", "old", "old", "given"]),
+    ],
+    ids=("cas", "min", "max"),
+)
+def test_atomic_operations_compare_floats_by_value(
+    quernel_device: Any, operation: str, expected: list[Any], dtype: Any
+) -> None:
+    text = f"@qn.kernel\ndef k(x, given, old):\n    i = qn.global_id()\n    old[i] = qn.atomic.{operation}\n"
+    x = np.array([0.0, -0.0, np.nan, 1.0, 1.0], dtype.numpy)
+    given = np.array([-0.0, 0.0, np.nan, 1.0, 2.0], dtype.numpy)
+    wanted = [{"old": was, "given": other}.get(word, word) for word, was, other in zip(expected, x, given, strict=True)]
+    changed, old = x.copy(), np.zeros_like(x)
+    on(quernel_device, kernel_of(text)).over(len(x))(changed, given, old)
+    for found, meant in ((changed, np.array(wanted, dtype.numpy)), (old, x)):
+        assert np.array_equal(found, meant, equal_nan=True)
+        assert np.array_equal(np.signbit(found[:2]), np.signbit(meant[:2]))
+
+
 def test_an_atomic_operation_takes_indices_of_several_axes(quernel_device: Any) -> None:
     kernel = kernel_of("@qn.kernel\ndef k(x):\n    i = qn.global_id()\n    qn.atomic.max(x, (i % 2, 1), i)\n")
     x = np.zeros((2, 3), np.int32)
