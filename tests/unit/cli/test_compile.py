@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from quernel.cli.compile import compile_kernel
-from quernel.errors import DeviceError, KernelTypeError
+from quernel.errors import DeviceError, KernelTypeError, PluginError
 
 KERNELS = """
 import quernel as qn
@@ -100,6 +101,37 @@ def test_what_is_wrong_is_said(file: str, arguments: tuple[str, ...], message: s
 
 def test_an_unknown_target_is_refused(file: str) -> None:
     with pytest.raises(DeviceError, match="target"):
+        run(f"{file}:saxpy", "--target", "cpu:z80")
+
+
+@pytest.mark.parametrize("emit", [(), ("--emit", "ir")])
+def test_an_unknown_backend_is_refused_whatever_is_emitted(file: str, emit: tuple[str, ...]) -> None:
+    with pytest.raises(PluginError, match="no backend is named 'cpo'"):
+        run(f"{file}:saxpy", "--target", "cpo", *emit)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "complaint"),
+    [
+        ("target_info", RuntimeError("no tables"), "target_info('z80') failed: RuntimeError: no tables"),
+        ("compiler", RuntimeError("no tables"), "compiler() for 'z80' failed: RuntimeError: no tables"),
+        ("compiler", None, "compiler() for 'z80' gave None, not an ArtifactCompiler"),
+        ("target_info", DeviceError("there is no z80"), "there is no z80"),
+    ],
+)
+def test_a_backend_that_fails_is_named(
+    file: str, monkeypatch: pytest.MonkeyPatch, method: str, given: Exception | None, complaint: str
+) -> None:
+    from quernel_cpu.plugin import CpuBackend
+
+    def answer(self: CpuBackend, target: object) -> object:
+        if given is not None:
+            raise given
+        return None
+
+    monkeypatch.setattr(CpuBackend, "target_info", lambda self, target: target)
+    monkeypatch.setattr(CpuBackend, method, answer)
+    with pytest.raises(DeviceError if isinstance(given, DeviceError) else PluginError, match=re.escape(complaint)):
         run(f"{file}:saxpy", "--target", "cpu:z80")
 
 

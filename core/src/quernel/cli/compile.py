@@ -54,20 +54,21 @@ def compile_kernel(
     from quernel.api.wiring import catalog
     from quernel.compiler.artifacts import ArtifactId
     from quernel.compiler.recording import CompilationRecording
+    from quernel.runtime.asking import ask_compiler
 
     found = _kernel(kernel)
     if block is not None:
         found = found.options(block=tuple(_integer(part, "--block") for part in block.split(",")))
     named = {**dict(_type(given) for given in types), **dict(_constant(given) for given in constants)}
     definition = exact_definition(found._launchable, (), named)
-    if emit == "ir":
+    backend, _, name = target.partition(":")
+    loaded = catalog().load(backend)
+    if emit == "ir":  # of no target, so none of the backend's has to be there
         from quernel.ir.printer import print_module
 
         _write(print_module(definition.expand()), output)
         return
-    backend, _, name = target.partition(":")
-    loaded = catalog().load(backend)
-    compiler = loaded.compiler(loaded.target_info(name))
+    compiler = ask_compiler(loaded, name)
     recording = CompilationRecording(is_full=True)
     identity = ArtifactId(definition.id, compiler.default_variant(definition.specialization.signature))
     lowered = compiler.lower(definition, identity, recording, _log)

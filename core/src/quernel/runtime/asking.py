@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quernel.errors import PluginError, QuernelError
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Health, Unavailable
 
-__all__ = ["ask_devices", "ask_health", "ask_operations"]
+if TYPE_CHECKING:
+    from quernel.compiler import ArtifactCompiler
+
+__all__ = ["ask_compiler", "ask_devices", "ask_health", "ask_operations"]
 
 T = TypeVar("T")
 
@@ -39,6 +42,22 @@ def ask_operations(backend: Backend, info: DeviceInfo) -> DeviceOperations[Any]:
     found: Any = _asked(backend, f"open() of device {info.index}", lambda: backend.open(info))
     if not isinstance(found, DeviceOperations):
         raise _refused(backend, f"open() of device {info.index} gave {_shown(found)}, not DeviceOperations")
+    return found
+
+
+def ask_compiler(backend: Backend, name: str) -> ArtifactCompiler[Any, Any, Any]:
+    """The compiler of a backend for the target of that name.
+
+    Raises:
+        DeviceError: there is no such target.
+        PluginError: the backend fails, or gives something else.
+    """
+    from quernel.compiler import ArtifactCompiler
+
+    target = _asked(backend, f"target_info({name!r})", lambda: backend.target_info(name))
+    found: Any = _asked(backend, f"compiler() for {name!r}", lambda: backend.compiler(target))
+    if not isinstance(found, ArtifactCompiler):
+        raise _refused(backend, f"compiler() for {name!r} gave {_shown(found)}, not an ArtifactCompiler")
     return found
 
 
