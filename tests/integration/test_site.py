@@ -17,6 +17,8 @@ from filelock import FileLock
 
 import quernel as qn
 import quernel.compiler
+import quernel.ir.nodes
+import quernel.ir.passes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -129,6 +131,8 @@ def test_code_is_highlighted_and_tables_are_tables(site: Path) -> None:
         ("python.html", "quernel", qn.__all__),
         ("python-compiler.html", "quernel.compiler", quernel.compiler.__all__),
         ("python.html", "quernel.errors", qn.errors.__all__),
+        ("python-ir.html", "quernel.ir.nodes", quernel.ir.nodes.__all__),
+        ("python-ir.html", "quernel.ir.passes", quernel.ir.passes.__all__),
     ],
 )
 def test_every_public_name_is_on_its_page(
