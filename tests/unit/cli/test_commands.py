@@ -198,6 +198,24 @@ def test_doctor_says_which_device_is_set(capsys, monkeypatch):
     assert json.loads(out)["settings"]["QUERNEL_DEVICE"].startswith("nothing,cpu: cpu:0 (")
 
 
+@pytest.mark.parametrize("method", ["target_info", "compiler"])
+def test_doctor_names_a_backend_that_has_devices_and_cannot_compile(method, capsys, monkeypatch):
+    from quernel_cpu.plugin import CpuBackend
+
+    def fails(self, target):
+        raise OSError("no tables")
+
+    monkeypatch.setattr(CpuBackend, method, fails)
+    status, out, _ = run(capsys, "doctor", "--json")
+    report = json.loads(out)
+    assert status == 1
+    assert {backend["name"]: backend["ok"] for backend in report["backends"]}["cpu"] is False
+    (problem,) = [problem for problem in report["problems"] if problem["where"] == "backend cpu"]
+    assert method in problem["reason"]
+    assert "OSError: no tables" in problem["reason"]
+    assert problem["fix"]
+
+
 def test_doctor_says_everything_once(capsys):
     _, out, _ = run(capsys, "doctor", "--json")
     reasons = [problem["reason"] for problem in json.loads(out)["problems"]]

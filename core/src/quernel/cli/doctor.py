@@ -43,7 +43,7 @@ def _backend_reports(findings: list[_Finding]) -> list[dict[str, Any]]:
     from quernel.errors import QuernelError
     from quernel.installing import install_backend
     from quernel.plugins import BackendCatalog
-    from quernel.runtime.asking import ask_devices, ask_health
+    from quernel.runtime.asking import ask_compiler, ask_devices, ask_health
     from quernel.runtime.operations import Unavailable
 
     catalog = BackendCatalog()
@@ -57,6 +57,8 @@ def _backend_reports(findings: list[_Finding]) -> list[dict[str, Any]]:
             backend = catalog.load(info.name)
             try:
                 health, devices = ask_health(backend), ask_devices(backend)
+                if not isinstance(devices, Unavailable) and devices:
+                    ask_compiler(backend, "")
             except QuernelError as error:
                 findings.append(_Finding(f"backend {info.name}", error.what, error.fix or ""))
                 reports.append(report | {"ok": False})
