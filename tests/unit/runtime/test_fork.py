@@ -11,11 +11,12 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
-from tests.unit.runtime.scripted import ScriptedDevice
+from tests.unit.runtime.scripted import ScriptedBackend, ScriptedDevice, Source
 
 import quernel as qn
 from quernel.errors import DeviceError
 from quernel.runtime.devices import Device
+from quernel.runtime.directory import DeviceDirectory
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs an operating system that forks")
 
@@ -56,7 +57,9 @@ def test_device_with_a_driver_raises_in_the_child_and_frees_nothing_there(gpu: D
     array = gpu.zeros(4, qn.f32)
 
     def work() -> None:
-        with pytest.raises(DeviceError, match=r"(?s)opened before this process was forked.*fix: create the device in"):
+        with pytest.raises(
+            DeviceError, match=r"(?s)opened before this process was forked.*fix: start processes with .spawn"
+        ):
             double.over(4)(array)
         with pytest.raises(DeviceError, match="forked"):
             array.numpy()
@@ -67,6 +70,26 @@ def test_device_with_a_driver_raises_in_the_child_and_frees_nothing_there(gpu: D
     in_child(work)
     double.over(4)(array)
     assert len(seen.launches) == 1
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_device_with_a_driver_is_not_opened_anew_in_the_child(*, is_closed: bool) -> None:
+    directory = DeviceDirectory(Source(ScriptedBackend("away", [("gpu", "One"), ("gpu", "Two")])))
+    device = directory.device("away")
+    first, second = directory.infos("away")
+    if is_closed:
+        device.close()
+
+    def work() -> None:
+        for again in ("away", "away:0", "away:1", "auto", first, second):
+            with pytest.raises(DeviceError, match="fork") as raised:
+                directory.device(again)
+            assert again == "auto" or raised.value.fix.startswith("start processes with 'spawn'")
+        with pytest.raises(DeviceError, match="its driver does not survive a fork"):
+            directory.infos("away")
+
+    in_child(work)
+    assert directory.device("away:1").name == "away:1"
 
 
 @pytest.mark.parametrize("name", ["cpu", "reference"])

@@ -11,6 +11,7 @@ from collections import deque
 from typing import Any, Final
 
 from quernel.errors import DeviceError, LaunchError, QuernelError, ValidationError
+from quernel.forks import check_driver, driver_started
 from quernel_cuda.ahead import importing
 
 __all__ = [
@@ -81,7 +82,9 @@ def driver() -> Any:
 
     Raises:
         DriverMissingError: there is none, or it does not start.
+        DeviceError: it was started before this process was forked.
     """
+    check_driver("cuda")
     if _loaded is not None:
         return _loaded
     with _lock:
@@ -104,6 +107,7 @@ def _load() -> Any:
     else:
         if not int(status):
             _loaded = bindings
+            driver_started("cuda")
             return bindings
         name = status.name
         _missing = (

@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from quernel.errors import CompilationError, DeviceError
+from quernel.forks import check_driver, driver_started
 
 __all__ = [
     "FoundDevice",
@@ -47,13 +48,15 @@ def opencl() -> Any:
     A user who names a folder in `OCL_ICD_VENDORS` is left alone.
 
     Raises:
-        DeviceError: pyopencl is missing or broken.
+        DeviceError: pyopencl is missing or broken, or drivers were started before this process was forked.
     """
+    check_driver("opencl")
     if _imported:
         return _imported[0]
     with _importing:  # One thread at a time changes the process's environment, and one alone.
         if not _imported:
             _imported.append(_import())
+            driver_started("opencl")
     return _imported[0]
 
 

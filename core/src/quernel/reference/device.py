@@ -24,6 +24,8 @@ _CELL_BYTES: Final = 8
 class ReferenceDevice(HostMemoryOperations[Loaded]):
     """Runs each launch to its end on the thread that makes it. Any thread, also several at once."""
 
+    survives_fork = True
+
     def __init__(self, info: DeviceInfo, compiler: ReferenceCompiler) -> None:
         self.info = info
         self._target = ReferenceTarget(compiler)

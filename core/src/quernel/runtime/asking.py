@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from quernel.errors import PluginError, QuernelError
+from quernel.forks import check_driver
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Health, Unavailable
 
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ def ask_devices(backend: Backend) -> tuple[DeviceInfo, ...] | Unavailable:
     """The devices of a backend, or why it has none.
 
     Raises:
+        DeviceError: its driver was started before this process was forked.
         PluginError: the backend fails, or gives something else.
     """
+    check_driver(backend.name)
     found: Any = _asked(backend, "devices()", backend.devices)
     if isinstance(found, Unavailable):
         return found
@@ -36,9 +39,10 @@ def ask_operations(backend: Backend, info: DeviceInfo) -> DeviceOperations[Any]:
     """The operations on a device, which is open from now on.
 
     Raises:
-        DeviceError: the driver refuses.
+        DeviceError: the driver refuses, or was started before this process was forked.
         PluginError: the backend fails, or gives something else.
     """
+    check_driver(backend.name)
     found: Any = _asked(backend, f"open() of device {info.index}", lambda: backend.open(info))
     if not isinstance(found, DeviceOperations):
         raise _refused(backend, f"open() of device {info.index} gave {_shown(found)}, not DeviceOperations")
@@ -65,8 +69,10 @@ def ask_health(backend: Backend) -> Health:
     """Versions and problems of a backend.
 
     Raises:
+        DeviceError: its driver was started before this process was forked.
         PluginError: the backend fails, or gives something else.
     """
+    check_driver(backend.name)
     found: Any = _asked(backend, "health()", backend.health)
     if not isinstance(found, Health):
         raise _refused(backend, f"health() gave {_shown(found)}, not Health")

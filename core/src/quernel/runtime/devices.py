@@ -13,6 +13,7 @@ import numpy as np
 
 from quernel.dtypes import DType, StructType, VectorType, dtype_of, f64
 from quernel.errors import DeviceError, LaunchError
+from quernel.forks import FORKED_FIX, driver_started
 from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides, element_of, reach_of
 from quernel.runtime.interceptors import before_waiting, standing
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory
@@ -73,6 +74,8 @@ class Device:
         self._lock = threading.RLock()
         self._loader: KernelLoader[Any, Any, Any] | None = None
         self._kernels: Kernels[Any, Any, Any] | None = None
+        if not operations.survives_fork:
+            driver_started(self.info.backend)
         _devices.add(self)
 
     def __repr__(self) -> str:
@@ -375,7 +378,7 @@ class Device:
         if self._closed_because:
             raise DeviceError(
                 f"{self.name} was opened before this process was forked: {self._closed_because}",
-                fix="create the device in the child, or start processes with 'spawn'",
+                fix=FORKED_FIX,
             )
         raise LaunchError(f"the device {self.name} is closed", fix=f"open it again with qn.device({self.name!r})")
 

@@ -101,6 +101,8 @@ class DeviceDirectory:
             known = self._by_spec.get(spec)
             if known is not None and not known.is_closed:
                 return known
+            if known is not None and known.is_left_behind:
+                known.check_open()
             opened = self._by_spec[spec] = self._resolve(spec)
             return opened
         if isinstance(spec, DeviceInfo):
