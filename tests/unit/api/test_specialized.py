@@ -72,7 +72,7 @@ def test_rank_and_form_are_those_that_the_kernel_can_be_launched_in() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: power.specialize(), "parameter 'x' has no exact type"),
+        (lambda: power.specialize(), "parameter 'x' of kernel power has no exact type"),
         (lambda: power.specialize(qn.Array), "is no exact type for parameter 'x'"),
         (lambda: power.specialize(qn.Array1[qn.f32], n="a"), "Const parameter 'n' is int and got 'a'"),
         (lambda: power.specialize(qn.Array1[qn.f32], 2, 3), "takes 2 positional arguments but 3"),
@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:
 def test_writes_are_known_before_and_after_a_launch() -> None:
     assert saxpy.writes == ("y",)
     assert copy2.writes == ("target",)
-    with pytest.raises(KernelTypeError, match="parameter 'x' has no exact type"):
+    with pytest.raises(KernelTypeError, match="parameter 'x' of kernel power has no exact type"):
         qn.kernel(power.__wrapped__).writes  # noqa: B018
     launched = qn.kernel(power.__wrapped__)
     launched.over(2, device="reference")(np.ones(2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import io
 import sys
@@ -123,6 +124,34 @@ def test_launches_on_other_devices_run(gpu: Device, seen: ScriptedDevice, cpu: D
         counted.over(8)(x)
         assert len(block) == 0
     assert len(seen.launches) == 1
+
+
+@pytest.mark.parametrize("named", [None, "cpu"])
+def test_launch_that_names_no_device_does_not_run_elsewhere(gpu: Device, cpu: Device, named: str | None) -> None:
+    x = np.arange(8.0)
+    bound = counted.over(8).bind(x)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(gpu.compiling())
+        if named is not None:
+            stack.enter_context(qn.use(named))
+        for launch in (lambda: counted.over(8)(x), bound):
+            with pytest.raises(
+                LaunchError, match=r"(?s)counted names no device and would run on cpu:0.*device='fake:0'"
+            ):
+                launch()
+        assert x.tolist() == np.arange(8.0).tolist()
+        counted.over(8, device="cpu")(x)
+    assert x.tolist() != np.arange(8.0).tolist()
+
+
+def test_launch_that_names_no_device_is_taken_by_an_outer_block_of_its_own(gpu: Device, cpu: Device) -> None:
+    x = np.arange(8.0)
+    with cpu.compiling() as outer:
+        with gpu.compiling() as inner:
+            counted.over(8)(x)
+            assert len(inner) == 0
+        assert len(outer) == 1
+    assert x.tolist() == np.arange(8.0).tolist()
 
 
 def test_other_threads_run_their_launches(gpu: Device, seen: ScriptedDevice) -> None:
@@ -340,7 +369,7 @@ def test_failing_kernel_is_raised_at_the_end_and_its_siblings_are_loaded(cpu: De
 def test_arguments_that_do_not_fit_are_refused_at_the_launch(gpu: Device) -> None:
     with gpu.compiling() as block:
         with pytest.raises(KernelTypeError, match="parameter 'x' is an array"):
-            counted.over(8)(1.0)
+            counted.over(8, device=gpu)(1.0)
         assert len(block) == 0
 
 
@@ -433,7 +462,7 @@ def test_warm_kernel_goes_to_its_own_device(cpu: Device) -> None:
 
 
 def test_warm_kernel_without_types_names_what_is_missing(cpu: Device) -> None:
-    with pytest.raises(KernelTypeError, match="parameter 'a' has no exact type"):
+    with pytest.raises(KernelTypeError, match="parameter 'a' of kernel saxpy has no exact type"):
         saxpy.warm()
 
 

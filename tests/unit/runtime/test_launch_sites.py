@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import quernel as qn
-from quernel.errors import QuernelError
+from quernel.errors import CompilationError, QuernelError
 
 
 @qn.kernel
@@ -22,6 +22,11 @@ def wrong(x):
 @qn.kernel
 def right(x):
     x[0] = 1
+
+
+@qn.kernel
+def lacking(x: qn.Array1[qn.f32], n: qn.Const[int]):
+    x[0] = n
 
 
 X = np.zeros(4)
@@ -45,7 +50,20 @@ CALLS: dict[str, Callable[[], Any]] = {
     "updated": lambda: right.over(4, device="cpu").bind(X).update("a"),
     "specialized": lambda: right.specialize(y=qn.f32),
     "decorated": own_block,
+    "compiled without a constant": lambda: qn.device("cpu").compile([lacking]),
+    "compiled with too many types": lambda: qn.device("cpu").compile([(lacking, (qn.Array1[qn.f32], 3, 4))]),
+    "compiled though no kernel": lambda: qn.device("cpu").compile([3]),
 }
+
+
+def test_kernel_that_lacks_a_constant_is_named_by_what_compiles_it() -> None:
+    with pytest.raises(QuernelError, match="Const parameter 'n' of kernel lacking has no value") as caught:
+        qn.device("cpu").compile([lacking])
+    assert caught.value.source_line is not None
+    assert "compile([lacking])" in caught.value.source_line
+    with pytest.raises(CompilationError, match="2 of 2 kernels failed") as several:
+        qn.device("cpu").compile([lacking, wrong])
+    assert __file__ in several.value.chain[0]
 
 
 @pytest.mark.parametrize("how", CALLS)

@@ -154,12 +154,12 @@ def exact_definition(launchable: Launchable, types: tuple[Any, ...], named: dict
             parameters.bind(types, {name: value})
         given[name] = value
     values = [given.get(spec.name, spec.default if spec.is_const else MISSING) for spec in parameters.specs]
-    exact, constants = _exact(parameters.specs, values)
+    exact, constants = _exact(launchable, parameters.specs, values)
     return _defined(launchable, exact, constants)
 
 
 def _exact(
-    specs: Sequence[Spec], values: Sequence[Any]
+    launchable: Launchable, specs: Sequence[Spec], values: Sequence[Any]
 ) -> tuple[tuple[tuple[str, ParameterType], ...], tuple[tuple[str, Any], ...]]:
     """The types and constants of a specialization; `MISSING` where only the annotation says something."""
     from quernel.runtime.compounds import flattened
@@ -173,10 +173,13 @@ def _exact(
         if not spec.is_const:
             passed.append((spec, value))
         elif value is MISSING:
-            raise KernelTypeError(f"Const parameter {spec.name!r} has no value", fix=f"pass {spec.name}=...")
+            raise KernelTypeError(
+                f"Const parameter {spec.name!r} of kernel {launchable.origin.name} has no value",
+                fix=f"pass {spec.name}=...",
+            )
         else:
             constants.append((spec.name, constant_value(spec, value)))
-    types = [_exact_type(spec, value) for spec, value in passed]
+    types = [_exact_type(launchable, spec, value) for spec, value in passed]
     types = with_variables([spec for spec, _ in passed], types, [MISSING] * len(types))
     exact = tuple((spec.name, type_) for (spec, _), type_ in zip(passed, types, strict=True))
     return exact, tuple(constants)
@@ -214,7 +217,7 @@ def _without_device(launchable: Launchable) -> KernelDefinition:
             raise KernelTypeError(
                 f"what kernel {launchable.origin.name} writes may depend on {spec.name!r}", fix="launch it first"
             )
-    exact, constants = _exact(specs, [spec.default if spec.is_const else MISSING for spec in specs])
+    exact, constants = _exact(launchable, specs, [spec.default if spec.is_const else MISSING for spec in specs])
     return _defined(launchable, exact, constants)
 
 
@@ -242,7 +245,7 @@ def _defined(
     return definition
 
 
-def _exact_type(spec: Spec, given: Any) -> ParameterType:
+def _exact_type(launchable: Launchable, spec: Spec, given: Any) -> ParameterType:
     if given is MISSING:
         declared = spec.declared
         if isinstance(declared, ArrayType) and isinstance(declared.element, ValueType):
@@ -250,7 +253,7 @@ def _exact_type(spec: Spec, given: Any) -> ParameterType:
         if isinstance(declared, ScalarType):
             return declared
         raise KernelTypeError(
-            f"parameter {spec.name!r} has no exact type",
+            f"parameter {spec.name!r} of kernel {launchable.origin.name} has no exact type",
             fix=f"pass {spec.name}=qn.f32, qn.Array1[qn.f32] or an argument",
         )
     if isinstance(given, np.ndarray | np.generic | DeviceArray | bool | int | float):

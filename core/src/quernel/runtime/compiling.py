@@ -42,6 +42,9 @@ class CompilingLaunches(LaunchMode):
 
     Tasks and threads that have a copy of the block's context are in the block too, until it ends; then they launch.
 
+    Launches on other devices run, if the launch names the device or its arrays are there. One that says neither is
+    refused where it would run on another device than the block's: whoever wrote it took it for one of the block's.
+
     As no launch runs, no result is there: inside, reading an array that a queued launch would write, or waiting for the
     device, raises `LaunchError`. The elements of NumPy arrays that were arguments just stay as they are.
     """
@@ -102,6 +105,19 @@ class CompilingLaunches(LaunchMode):
         definition, id = launch.identified()  # noqa: A001
         arrays = [(value, spec.name, definition) for spec, value in _parts(launch) if isinstance(value, DeviceArray)]
         return self._add({id: definition}, arrays)
+
+    def before_running(self, launch: RequestedLaunch) -> None:
+        """Raises where a launch would run elsewhere that does not say so.
+
+        Raises:
+            LaunchError: it would.
+        """
+        if not launch.is_placed:
+            raise LaunchError(
+                f"this launch of kernel {launch.kernel.origin.name} names no device and would run on "
+                f"{launch.device.name}, within compiling() of {self.device.name}",
+                fix=f"name the device, as in .over(..., device={self.device.name!r}), here and where it is to run",
+            )
 
     def take_graph(self, device: Device) -> bool:
         """Takes launches of graphs of the device: nothing of them is left to compile."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from quernel.dtypes import DType, StructType, VectorType, dtype_of, f64
-from quernel.errors import DeviceError, LaunchError
+from quernel.errors import DeviceError, LaunchError, QuernelError
 from quernel.forks import FORKED_FIX, driver_started
 from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides, element_of, reach_of
 from quernel.runtime.interceptors import before_waiting, standing
@@ -133,7 +133,8 @@ class Device:
     ) -> CompilingLaunches:
         """A block that compiles without launching: `with device.compiling():` queues this context's launches.
 
-        None of them runs. At the end of the block what they need is compiled and loaded as one batch, so that the same
+        None of them runs; one that says by neither its device nor its arrays where it runs, and would run elsewhere, is
+        refused. At the end of the block what they need is compiled and loaded as one batch, so that the same
         launches run at once afterwards; a block that is left with an error compiles nothing. Reading inside what a
         queued launch would write, or waiting for the device, is an error. Blocks nest: the outermost compiles.
 
@@ -160,8 +161,12 @@ class Device:
             QuernelError: a kernel's own error, or one that lists those of several; the other kernels are loaded then.
         """
         from quernel.runtime.compiling import compile_kernels
+        from quernel.runtime.launch_sites import as_raised_by_the_call
 
-        return compile_kernels(self, kernels, executor, progress)
+        try:
+            return compile_kernels(self, kernels, executor, progress)
+        except QuernelError as error:
+            raise as_raised_by_the_call(error, 1) from error.__cause__
 
     # --- arrays -------------------------------------------------------------------------------------------------------
 

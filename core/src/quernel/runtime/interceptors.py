@@ -61,6 +61,10 @@ class LaunchMode:
         """
         raise AssertionError("a mode takes launches")
 
+    def before_running(self, launch: RequestedLaunch) -> None:
+        """Is shown a launch of its context that no mode took. What it raises, the launch raises."""
+        return
+
     def take_graph(self, device: Device) -> bool:
         """Whether a graph that is launched on a device is not to run."""
         return False
@@ -101,8 +105,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_taken(launch: RequestedLaunch) -> bool:
-    """Whether a mode of this context takes a launch, which is then not to run."""
-    return any(mode.take(launch) for mode in reversed(modes()))
+    """Whether a mode of this context takes a launch, which is then not to run.
+
+    Raises:
+        QuernelError: a mode says that it may not run.
+    """
+    found = modes()
+    if any(mode.take(launch) for mode in reversed(found)):
+        return True
+    for mode in reversed(found):
+        mode.before_running(launch)
+    return False
 
 
 def is_graph_taken(device: Device) -> bool:

@@ -15,6 +15,9 @@ __all__ = ["INTERPRETED", "as_raised_by_the_call"]
 INTERPRETED = "<kernel>"
 """The module's name in the globals of a kernel that an interpreter runs as Python; its frames are told by it."""
 
+_OWN = ("quernel.api.", "quernel.runtime.", "quernel.compiler.")
+"""The modules that call for a user what a user may call too."""
+
 _OF_A_CALL = (KernelTypeError, LaunchError, ValidationError, DeviceError, PluginError)
 """The errors that are about a call of the user's where they are about no line of a kernel."""
 
@@ -22,14 +25,22 @@ _OF_A_CALL = (KernelTypeError, LaunchError, ValidationError, DeviceError, Plugin
 def as_raised_by_the_call(error: QuernelError, depth: int) -> QuernelError:
     """The error as the user is to see it, to be raised anew from its cause.
 
-    It belongs to the call `depth` frames above the caller: it gets the place of that call if it has none, and loses
-    the frames of the framework below the caller. Frames of a kernel that was interpreted stay: they are the user's.
+    It belongs to the call `depth` frames above the caller, or where that is the framework's own, to the first one above
+    that is not. It gets the place of that call if it has none, and loses the frames of the framework below the caller.
+    Frames of a kernel that was interpreted stay: they are the user's.
     """
     if error.where is None and isinstance(error, _OF_A_CALL):
-        where = _call_in(sys._getframe(depth + 1))
+        where = _call_in(_frame_of_the_user(sys._getframe(depth + 1)))
         error.where = where
         error.source_line = linecache.getline(where.file, where.line) or None
     return error.with_traceback(_from_the_kernel_on(error))
+
+
+def _frame_of_the_user(frame: FrameType) -> FrameType:
+    found: FrameType | None = frame
+    while found is not None and str(found.f_globals.get("__name__")).startswith(_OWN):
+        found = found.f_back
+    return frame if found is None else found
 
 
 def _from_the_kernel_on(error: QuernelError) -> TracebackType | None:

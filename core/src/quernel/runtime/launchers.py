@@ -181,6 +181,7 @@ class Launcher:
             options = attrs.evolve(options, checked=True)
 
         kinds, values, facts, read_only, repeating, on_host, arrays_on = read_arguments(specs, args, self._facts)
+        is_named = device is not None
         if device is None:
             device = arrays_on
             if device is None:
@@ -196,7 +197,10 @@ class Launcher:
             _refuse_host_arrays(specs, args, device)
 
         geometry = self._geometry
-        request = RequestedLaunch(kernel, device, specs, args, geometry.form, geometry.block, facts, options)
+        is_placed = is_named or arrays_on is not None
+        request = RequestedLaunch(
+            kernel, device, specs, args, geometry.form, geometry.block, facts, options, is_placed=is_placed
+        )
         if standing:
             refuse_while_compiling(f"launch {kernel.origin.name}")
             if is_taken(request):

@@ -57,9 +57,10 @@ class RequestedLaunch:
         block: the block of the launch.
         facts: bits of what holds for all of its arrays.
         options: the settings that change its code.
+        is_placed: whether the launch or its arrays said on which device it runs.
     """
 
-    __slots__ = ("block", "device", "facts", "form", "kernel", "options", "specs", "values")
+    __slots__ = ("block", "device", "facts", "form", "is_placed", "kernel", "options", "specs", "values")
 
     def __init__(
         self,
@@ -71,6 +72,8 @@ class RequestedLaunch:
         block: tuple[int, ...],
         facts: int,
         options: KernelOptions,
+        *,
+        is_placed: bool,
     ) -> None:
         self.kernel = kernel
         self.device = device
@@ -80,6 +83,7 @@ class RequestedLaunch:
         self.block = block
         self.facts = facts
         self.options = options
+        self.is_placed = is_placed
 
     def specialization(self) -> Specialization:
         """What is fixed before its kernel is compiled.
