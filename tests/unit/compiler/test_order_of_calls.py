@@ -222,4 +222,6 @@ def test_bug_in_a_backend_becomes_a_compilation_error_with_its_traceback(bench: 
     with pytest.raises(CompilationError, match="compiling a failed with ZeroDivisionError: a bug") as caught:
         bench.load("a")
     assert any("in lower" in line for line in caught.value.chain)
+    assert caught.value.fix is not None
+    assert caught.value.fix.endswith("the authors of the backend for scripted")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)

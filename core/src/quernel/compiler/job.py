@@ -58,7 +58,7 @@ def run_job(
         with Compiling(f"compiling {id.kernel.name}"):
             outcome = _STAGES[stage](compiler, work, id, recording, log)
     except Exception as error:
-        outcome = {"failure": _portable(error, id.kernel.name)}
+        outcome = {"failure": _portable(error, id.kernel.name, compiler.target_info.backend)}
     return JobResult(
         stage=stage,
         build_id=compiler.build_id.digest,
@@ -103,7 +103,7 @@ def run_group(
                 fingerprint=_fingerprint(compiler),
                 worker=_worker(),
                 recording=recording,
-                failure=_portable(artifact, name) if is_failed else None,
+                failure=_portable(artifact, name, compiler.target_info.backend) if is_failed else None,
                 artifact=None if is_failed else artifact,
             )
         )
@@ -198,7 +198,7 @@ _STAGES = {
 }
 
 
-def _portable(error: Exception, kernel: str) -> Exception:
+def _portable(error: Exception, kernel: str, backend: str) -> Exception:
     """The error, or one that says the same and pickles. Errors of the project stay themselves if they can."""
     if isinstance(error, QuernelError):
         try:
@@ -208,8 +208,10 @@ def _portable(error: Exception, kernel: str) -> Exception:
             return _caused(replacement, obstacle)
         return error
     lines = traceback.format_exception(error)
+    report = f"report it, with these lines, to the authors of the backend for {backend}"
     failure = CompilationError(
         f"compiling {kernel} failed with {type(error).__name__}: {error}",
+        fix=None if isinstance(error, MemoryError) else report,
         chain=tuple("".join(lines).rstrip().splitlines()),
     )
     return _caused(failure, error)
