@@ -247,7 +247,7 @@ def test_device_arrays_hold_structs(host: str) -> None:
     on_device = device.array(array)
     assert on_device.numpy().tolist() == array.tolist()
     assert device.zeros(3, LAYOUTS["packed"]).numpy().tolist() == [(0, 0.0)] * 3
-    with pytest.raises(KernelTypeError, match="is not filled with one value"):
+    with pytest.raises(KernelTypeError, match="an element is struct<struct> and got 1 of type int"):
         on_device.fill(1)
     assert on_device[1:3].numpy()["a"].tolist() == [2, 3]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from quernel.runtime.devices import Device
     from quernel.runtime.operations import Memory
 
-__all__ = ["Allocation", "DeviceArray", "contiguous_strides", "element_of", "reach_of"]
+__all__ = ["Allocation", "DeviceArray", "contiguous_strides", "element_of", "is_alike", "reach_of"]
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -380,22 +380,24 @@ class DeviceArray:
         """A copy with elements of another type, by the language's cast rules."""
         from quernel.runtime.casts import cast_array
 
-        wanted = dtype_of(dtype)
+        wanted = element_of(dtype)
+        if isinstance(wanted, StructType):
+            return self.device.array(self, wanted)
+        if isinstance(self.dtype, StructType):
+            raise KernelTypeError(
+                f"elements of {self.dtype} do not become {wanted}",
+                fix="take a field of the NumPy array that .numpy() gives",
+            )
         return self.copy() if wanted is self.dtype else self.device.array(cast_array(self.numpy(), wanted))
 
     def fill(self, value: Any) -> None:
-        """Sets every element to `value`, converted as a scalar argument of the element type is.
+        """Sets every element to `value`, converted as an argument of the element type is.
 
         Raises:
             KernelTypeError: the value does not fit.
         """
-        from quernel.runtime.scalars import convert_scalar
-
-        if not isinstance(self.dtype, DType):
-            raise KernelTypeError(f"an array of {self.dtype} is not filled with one value", fix="copy an array into it")
         self._check_writable()
-        number = convert_scalar(value, self.dtype, "the elements' type")
-        element = _element(number, self.dtype)
+        element = _element(value, self.dtype)
         if self.is_contiguous and (self._allocation.host is None or self.device.is_intercepted):
             self.device.fill(self._allocation.memory, self._offset, element.tobytes(), self.size, self)
             return
@@ -547,7 +549,7 @@ class DeviceArray:
 
     def _check_fits(self, other: HostArray | DeviceArray) -> None:
         dtype = other.dtype if isinstance(other, DeviceArray) else element_of(np.asarray(other).dtype)
-        if dtype != self.dtype or other.shape != self.shape:
+        if not is_alike(dtype, self.dtype) or other.shape != self.shape:
             raise KernelTypeError(
                 f"a copy between {self.dtype} of shape {self.shape} and {dtype} of shape {other.shape}",
                 fix="convert with .astype(...) and make the shapes equal first",
@@ -607,13 +609,29 @@ for _sign, _names in _WITHOUT.items():
         setattr(DeviceArray, f"__{_name}__", _without(_sign))
 
 
-def _element(value: Any, dtype: DType) -> HostArray:
+def is_alike(left: DType | StructType, right: DType | StructType) -> bool:
+    """Whether elements of the two types are the same bytes."""
+    if left == right or isinstance(left, DType) or isinstance(right, DType):
+        return left == right
+    from quernel.runtime.elements import is_same_layout
+
+    return is_same_layout(left, right)
+
+
+def _element(value: Any, dtype: DType | StructType) -> HostArray:
     """One element as NumPy holds it; NumPy alone has no bf16, so of that its bits."""
+    if isinstance(dtype, StructType):
+        from quernel.runtime.elements import struct_element
+
+        return struct_element(value, dtype)
+    from quernel.runtime.scalars import convert_scalar
+
+    number = convert_scalar(value, dtype, "the elements' type")
     if dtype is bf16:
         from quernel.compiler.arguments import bf16_bits
 
-        return np.asarray(bf16_bits(value), np.uint16)
-    return np.asarray(value).astype(dtype.numpy)
+        return np.asarray(bf16_bits(number), np.uint16)
+    return np.asarray(number).astype(dtype.numpy)
 
 
 def reach_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:

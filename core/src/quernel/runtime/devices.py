@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from quernel.dtypes import DType, StructType, VectorType, dtype_of, f64
+from quernel.dtypes import DType, StructType, VectorType, f64
 from quernel.errors import DeviceError, LaunchError, QuernelError
 from quernel.forks import FORKED_FIX, driver_started
-from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides, element_of, reach_of
+from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides, element_of, is_alike, reach_of
 from quernel.runtime.interceptors import before_waiting, standing
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory
 
@@ -195,19 +195,33 @@ class Device:
 
     def full(self, shape: int | Sequence[int], value: Any, dtype: Any = None) -> DeviceArray:
         """An array whose elements are all `value`; without `dtype`, of the value's own type."""
-        result = self.empty(shape, np.asarray(value).dtype if dtype is None else dtype)
-        result.fill(value)
+        if dtype is None:
+            dtype = type(value) if "__attrs_attrs__" in type(value).__dict__ else np.asarray(value).dtype
+        result = self.empty(shape, dtype)
+        if isinstance(dtype, VectorType) and isinstance(value, tuple | list | np.ndarray):
+            from quernel.runtime.elements import vector_element
+
+            result.copy_from(np.broadcast_to(vector_element(value, dtype, "the elements' type"), result.shape))
+        else:
+            result.fill(value)
         return result
 
     def array(self, source: Any, dtype: Any = None) -> DeviceArray:
         """A copy of `source` (an array of NumPy, a device or another library, or what makes one) on this device."""
         source = self._brought(source)
-        if isinstance(source, DeviceArray):
-            if dtype is not None and element_of(dtype) != source.dtype:
-                source = source.astype(dtype)
+        wanted = None if dtype is None else _element_for(source, dtype)
+        if isinstance(wanted, StructType):
+            from quernel.runtime.elements import as_structs
+
+            if not (isinstance(source, DeviceArray) and is_alike(source.dtype, wanted)):
+                source = as_structs(source.numpy() if isinstance(source, DeviceArray) else source, wanted)
+            result = self.empty(source.shape, wanted)
+        elif isinstance(source, DeviceArray):
+            if wanted is not None and wanted != source.dtype:
+                source = source.astype(wanted)
             result = self.empty(source.shape, source.dtype)
         else:
-            source = np.asarray(source, None if dtype is None else dtype_of(dtype).numpy)
+            source = np.asarray(source, None if wanted is None else wanted.numpy)
             result = self.empty(source.shape, source.dtype)
         result.copy_from(source)
         return result
@@ -223,17 +237,15 @@ class Device:
             LaunchError: an array of another library is on another device, or laid out as no kernel takes it.
         """
         source = self._brought(source)
-        if (
-            isinstance(source, DeviceArray)
-            and source.device is self
-            and (dtype is None or element_of(dtype) == source.dtype)
-        ):
+        if dtype is not None:
+            dtype = _element_for(source, dtype)
+        if isinstance(source, DeviceArray) and source.device is self and (dtype is None or dtype == source.dtype):
             return source
         if self.is_host_accessible and isinstance(source, np.ndarray) and source.flags.writeable:
             element = element_of(source.dtype)
             is_whole = not any(stride % element.itemsize for stride in source.strides)
             is_plain = source.size and source.flags.aligned and is_whole
-            if is_plain and (dtype is None or element_of(dtype) == element):
+            if is_plain and (dtype is None or dtype == element):
                 return self._lent(source, element)
         return self.array(source, dtype)
 
@@ -432,6 +444,15 @@ def _leave_behind() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_behind)
+
+
+def _element_for(source: Any, dtype: Any) -> DType | StructType:
+    """The element type of an array that is made of `source`; of vectors, that of their components."""
+    if not isinstance(dtype, VectorType):
+        return element_of(dtype)
+    from quernel.runtime.elements import check_vectors
+
+    return check_vectors(source.shape if isinstance(source, DeviceArray) else np.shape(source), dtype)
 
 
 def _laid_out(shape: int | Sequence[int], dtype: Any) -> tuple[tuple[int, ...], DType | StructType]:

@@ -20,6 +20,12 @@ def view_of(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Strid
         KernelTypeError: a key of another kind, such as an array or a mask.
     """
     keys = key if isinstance(key, tuple) else (key,)
+    for part in keys:
+        if isinstance(part, str):
+            raise KernelTypeError(
+                f"a device array has no views of its fields, and {part!r} is none of its indices",
+                fix=f"read array.numpy()[{part!r}]; fields are written in kernels",
+            )
     num_axes = sum(1 for part in keys if part is not None and part is not Ellipsis)
     num_ellipses = sum(1 for part in keys if part is Ellipsis)
     if num_axes > len(shape):
