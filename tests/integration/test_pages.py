@@ -19,6 +19,7 @@ PAGES = [
         "index.md",
         "tutorial/first-steps.md",
         "explanation/halves.md",
+        "howto/reductions-on-the-cpu.md",
         "explanation/over.md",
         "explanation/comparison.md",
         "reference/compatibility.md",

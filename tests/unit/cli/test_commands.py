@@ -73,6 +73,42 @@ def test_demo_without_an_image_draws_one(tmp_path, capsys):
         assert len(np.unique(np.asarray(drawn.convert("L")))) > 50
 
 
+@pytest.mark.parametrize(("no_cache", "said"), [("", "kept in the store"), ("1", "as QUERNEL_NO_CACHE is set")])
+def test_demo_says_whether_kernels_were_kept(no_cache, said, tmp_path):
+    picture = picture_file(tmp_path / "photo.png", (9, 8))
+    command = [sys.executable, "-m", "quernel", "demo", picture, "--device", "cpu", "--output", tmp_path / "out"]
+    environment = os.environ | {"QUERNEL_NO_CACHE": no_cache}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("compiled: ")]
+    assert line.endswith(said)
+
+
+def test_demo_shrinks_a_picture_for_a_device_that_interprets(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("quernel.cli.demo._INTERPRETED_POINTS", 12 * 10)
+    arguments = ("demo", picture_file(tmp_path / "photo.png", (37, 31)), "--output", tmp_path / "out", "--device")
+    _, _, err = run(capsys, *arguments, "reference")
+    assert "reference:0 interprets: the picture is shrunk from 37 x 31 to 9 x 7; --full-size leaves it" in err
+    for device, size in (("reference", (9, 7)), ("cpu", (37, 31))):
+        status, _, err = run(capsys, *arguments, device)
+        assert (status, "shrunk" in err) == (0, device == "reference")
+        with Image.open(tmp_path / "out" / "input.png") as written:
+            assert written.size == size
+    _, _, err = run(capsys, *arguments, "reference", "--full-size")
+    assert err == ""
+
+
+def test_pictures_are_shrunk_to_means():
+    from quernel.cli.demo import _shrinking, _shrunk
+
+    picture = np.arange(3 * 5 * 4, dtype=np.float32).reshape(3, 5, 4)
+    small = _shrunk(picture, 2)
+    assert small.shape == (3, 2, 2)
+    assert small[0].tolist() == [[2.5, 4.5], [10.5, 12.5]]
+    assert _shrinking(1, 10**6) == 1
+    assert _shrinking(48, 64) == 1
+    assert _shrinking(49, 64) == 2
+
+
 def test_demo_refuses_a_file_that_is_no_picture(tmp_path, capsys):
     (tmp_path / "text.png").write_text("no picture")
     status, _, err = run(capsys, "demo", tmp_path / "text.png")
@@ -149,6 +185,7 @@ def test_devices_lists_what_the_library_lists(capsys):
 def test_devices_of_an_unknown_backend_fails(capsys):
     status, _, err = run(capsys, "devices", "nothing")
     assert status == 1
+    assert err.startswith("Error: ")
     assert "nothing" in err
 
 
@@ -190,6 +227,29 @@ def test_doctor_looks_at_what_is_set(name, value, reason, fix, capsys, monkeypat
     assert status == 1
     assert reason in problem["reason"]
     assert fix in problem["fix"]
+
+
+def test_doctor_only_notes_a_device_that_is_missing_where_compiling_works(capsys, monkeypatch):
+    from quernel.runtime.operations import Health, Unavailable
+
+    missing, broken = Unavailable("no driver", "install one"), Unavailable("no compiler", "install it")
+    health = Health((), (), (missing,))
+    monkeypatch.setattr("quernel.runtime.asking.ask_health", lambda backend: health)
+    monkeypatch.setattr("quernel.runtime.asking.ask_devices", lambda backend: missing)
+    status, out, _ = run(capsys, "doctor", "--json")
+    report = json.loads(out)
+    assert (status, report["problems"]) == (0, [])
+    assert [note["reason"] for note in report["notes"]] == ["no driver"]
+    status, out, _ = run(capsys, "doctor")
+    assert "no driver" in out
+    assert "Everything works." in out
+    health = Health((), (broken,), (missing,))
+    status, out, _ = run(capsys, "doctor", "--json")
+    assert status == 1
+    assert [problem["reason"] for problem in json.loads(out)["problems"]] == ["no compiler"]
+    health = Health()
+    status, out, _ = run(capsys, "doctor", "--json")
+    assert (status, [problem["reason"] for problem in json.loads(out)["problems"]]) == (1, ["no driver"])
 
 
 def test_doctor_says_which_device_is_set(capsys, monkeypatch):

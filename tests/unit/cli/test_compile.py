@@ -140,6 +140,53 @@ def test_a_missing_type_is_named(file: str) -> None:
         run(f"{file}:filled", "--target", "cpu", "--const", "n=1")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (("--const", "n=1"), "--type value=f32, or --type value=Array1[f32]"),
+        (("--type", "value=f32", "--type", "x=Array1[f32]"), "--const n=3"),
+    ],
+)
+def test_what_is_missing_is_mended_by_an_option(file: str, arguments: tuple[str, ...], fix: str) -> None:
+    with pytest.raises(KernelTypeError, match="has no") as caught:
+        run(f"{file}:filled", "--target", "cpu", *arguments)
+    assert caught.value.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("given", "type_"),
+    [
+        ("Array2[float32]", "f32"),
+        ("np.int8", "i8"),
+        ("Array[np.uint64]", "u64"),
+        ("bfloat16", "bf16"),
+        ("float", "f64"),
+    ],
+)
+def test_numpy_names_are_types(given: str, type_: str) -> None:
+    from quernel.cli.compile import _type
+    from quernel.dtypes import BY_NAME, dtype_of
+
+    name, found = _type(f"x={given}")
+    assert name == "x"
+    element = getattr(found, "element", found)
+    assert dtype_of(element) is BY_NAME[type_]
+
+
+def test_an_artifact_is_not_written_to_a_terminal(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from quernel.cli import compile as module
+
+    class Terminal:
+        @staticmethod
+        def isatty() -> bool:
+            return True
+
+    monkeypatch.setattr(module.sys, "stdout", Terminal())
+    assert compile_kernel.callback is not None
+    with pytest.raises(click.UsageError, match="give -o FILE"):
+        compile_kernel.callback(f"{file}:saxpy", "cpu", "artifact", None, (), (), None, False)
+
+
 def test_the_command_is_listed() -> None:
     from quernel.cli import _root
 

@@ -194,6 +194,47 @@ def test_list_fits_a_terminal_of_80_columns(capsys, environment, monkeypatch):
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_backend_and_target_are_listed_and_shown(capsys, environment):
+    keep(environment, record(3, "saxpy", backend="cuda", target="sm_90"), record(4, "older"))
+    _, out, _ = run(capsys, "list")
+    assert " cuda " in next(line for line in out.splitlines() if "saxpy" in line)
+    _, out, _ = run(capsys, "list", "--json")
+    assert [(found["backend"], found["target"]) for found in json.loads(out)] == [("cuda", "sm_90"), ("", "")]
+    _, out, _ = run(capsys, "show", "saxpy")
+    assert "target        cuda sm_90" in out
+    assert "\ntarget" not in run(capsys, "show", "older")[1]
+
+
+def test_kernel_for_another_backend_says_so(capsys):
+    import numpy as np
+
+    @qn.kernel
+    def halved(x):
+        i = qn.global_id()
+        x[i] = x[i] * 0.5
+
+    device = qn.device("cpu")
+    halved.over(4, device=device)(np.ones(4, np.float32))
+    other = "opencl"
+    if not any(info.backend == other for info in qn.devices()):
+        pytest.skip("needs a device of OpenCL")
+    there = qn.device(other)
+    on_there = there.array(np.ones(4, np.float32))
+    with qn.no_compiling(), pytest.raises(qn.errors.LaunchError, match=r"a different: target \(kept for cpu "):
+        halved.over(4)(on_there)
+    halved.over(4)(on_there)
+    _, out, _ = run(capsys, "list", "--json")
+    first, second = json.loads(out)
+    assert (first["backend"], second["backend"]) == ("cpu", "opencl")
+    assert second["why_missed"] == [f"target (kept for cpu {device.target_info.name})"]
+
+
+def test_what_was_loaded_was_not_missed(capsys, environment):
+    keep(environment, record(3, "saxpy", outcome=CompilationOutcome.LOADED, why_missed=("code",)))
+    assert "code" not in run(capsys, "list")[1]
+    assert "missed" not in run(capsys, "show", "saxpy")[1]
+
+
 def test_torn_last_line_is_passed_over(capsys, environment):
     keep(environment, record(1))
     (path,) = Path(environment.records_path).iterdir()

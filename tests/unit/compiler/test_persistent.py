@@ -53,14 +53,19 @@ class Process:
 
 
 def process(
-    environment: Environment | None, *, fingerprint: str = "fingerprint-1", source: str | None = None
+    environment: Environment | None,
+    *,
+    fingerprint: str = "fingerprint-1",
+    source: str | None = None,
+    target: str | None = None,
 ) -> Process:
     script, records = Script(), Records()
     if source is not None:
         script.sources.update(a=source, b=source)
-    target = StoringTarget(script)
-    target.compiler.target_info = attrs.evolve(target.compiler.target_info, fingerprint=fingerprint)
-    return Process(script, records, KernelLoader(target, environment=lambda: environment, records=records))
+    storing = StoringTarget(script)
+    info = storing.compiler.target_info
+    storing.compiler.target_info = attrs.evolve(info, fingerprint=fingerprint, name=target or info.name)
+    return Process(script, records, KernelLoader(storing, environment=lambda: environment, records=records))
 
 
 def test_kernel_compiled_in_one_process_is_loaded_in_the_next(environment: Environment) -> None:
@@ -97,6 +102,28 @@ def test_artifact_of_another_fingerprint_is_never_loaded(environment: Environmen
     other = process(environment, fingerprint="fingerprint-2")
     other.loader.load(definition("a", 5), artifact_id("a"))
     assert other.records.outcomes() == [("a", "compiled", None)]
+    assert other.records.kernels[0].why_missed == ("build of Quernel, of its backend or of the toolchain",)
+
+
+def test_record_of_a_kernel_kept_for_another_target_names_that(environment: Environment) -> None:
+    process(environment).loader.load(definition("a", 5), artifact_id("a"))
+    other = process(environment, fingerprint="fingerprint-2", target="sm_2")
+    other.loader.load(definition("a", 5), artifact_id("a"))
+    (record,) = other.records.kernels
+    info = process(environment).loader.target.compiler.target_info
+    assert record.why_missed == (f"target (kept for {info.backend} {info.name})",)
+    assert (record.backend, record.target) == (info.backend, "sm_2")
+    third = process(environment, fingerprint="fingerprint-3", target="sm_3")
+    third.loader.load(definition("a", 5), artifact_id("a"))
+    both = f"target (kept for {info.backend} sm_2 and {info.backend} {info.name})"
+    assert third.records.kernels[0].why_missed == (both,)
+
+
+def test_kernel_kept_before_circumstances_were_remembered_may_differ_in_any(environment: Environment) -> None:
+    from quernel.compiler.persistent import _other_circumstance
+
+    wanted = {"kept for target": "cpu x", "kept for variant": "1", "kept for build": "2"}
+    assert _other_circumstance(wanted, [{"code": "3"}]) == "target, variant or build"
 
 
 def test_artifact_of_another_variant_is_another_artifact(environment: Environment) -> None:
@@ -104,7 +131,7 @@ def test_artifact_of_another_variant_is_another_artifact(environment: Environmen
     other = process(environment)
     other.loader.load(definition("a", 5), ArtifactId(artifact_id("a").kernel, ScriptedVariant(is_wide=True)))
     assert other.records.outcomes() == [("a", "compiled", None)]
-    assert other.records.kernels[0].why_missed == ("variant or build",)
+    assert other.records.kernels[0].why_missed == ("variant (how its arrays are laid out)",)
 
 
 def test_refused_artifact_is_dropped_and_replaced(environment: Environment) -> None:

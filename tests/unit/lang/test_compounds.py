@@ -327,7 +327,7 @@ STRUCTS = [
     ("Point(1, z=3)", "`Point` has the fields x, y", "each of them one value"),
     ("Particle(1, 2, 3)", "field `position` of `Particle` is struct<Point>, and the value is 1", "the field's type"),
     ("Point(True, (1, 2))", "field `y` of `Point` is f32, and the value is tuple of 2", "the field's type"),
-    ("Particle(Point(0, 0), 1, 2.5)", "a float (float) is stored into an array of i32", "qn.i32"),
+    ("Particle(Point(0, 0), 1, 2.5)", "a float is stored into an array of i32", "qn.i32"),
 ]
 
 

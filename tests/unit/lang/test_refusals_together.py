@@ -293,7 +293,7 @@ def kernel(n):
     qn.atomic.add(n, 0, 1.5)
 #                       ^^^
 """,
-        "a float (float) is stored into an array of i32",
+        "a float is stored into an array of i32",
         "qn.i32(…)",
         parameters={"n": array("int32")},
     ),

@@ -71,9 +71,15 @@ class LostContextError(DeviceError):
     """The device's context is lost, with all of its memory and kernels: nothing works there any more."""
 
 
+_INSTALL: Final = (
+    "install NVIDIA's driver; compiling works without it where the target is named, as in quernel compile with "
+    "--target cuda:sm_90"
+)
+
 _lock = threading.Lock()
 _loaded: Any = None
 _missing: tuple[str, str] | None = None
+_absent = False
 """What stands in the way, and the mend."""
 
 
@@ -94,7 +100,7 @@ def driver() -> Any:
 
 
 def _load() -> Any:
-    global _loaded, _missing
+    global _loaded, _missing, _absent
     try:
         from cuda.bindings import driver as bindings
 
@@ -103,18 +109,25 @@ def _load() -> Any:
     except ImportError as error:
         _missing = f"cuda-python cannot be imported: {error}", "pip install --force-reinstall cuda-python"
     except Exception as error:  # the loader's own classes differ between versions of cuda-python
-        _missing = f"NVIDIA's driver cannot be loaded: {error}", "install NVIDIA's driver; compiling works without it"
+        _missing = f"NVIDIA's driver cannot be loaded: {error}", _INSTALL
+        _absent = True
     else:
         if not int(status):
             _loaded = bindings
             driver_started("cuda")
             return bindings
         name = status.name
+        _absent = name == "CUDA_ERROR_NO_DEVICE"
         _missing = (
             f"NVIDIA's driver does not start: it reports {name}",
             _MENDS.get(name, "see what nvidia-smi says"),
         )
     raise DriverMissingError(_missing[0], fix=_missing[1])
+
+
+def is_absent() -> bool:
+    """Whether there is no driver or no device for it, after `driver` has refused; else something is broken."""
+    return _absent
 
 
 def driver_version() -> tuple[int, int]:

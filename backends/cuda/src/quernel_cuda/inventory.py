@@ -8,6 +8,7 @@ from quernel.errors import QuernelError
 from quernel.runtime.operations import DeviceInfo, Health, Unavailable
 from quernel_cuda import _driver, _toolchain
 from quernel_cuda._driver import call
+from quernel_cuda.targets import known_targets
 
 __all__ = ["capability", "device_infos", "driver_problem", "health"]
 
@@ -79,27 +80,37 @@ def driver_problem() -> Unavailable | None:
     return None
 
 
+def _is_device_missing() -> bool:
+    """Whether the machine just has no device of NVIDIA's; a driver that is there and fails is another matter."""
+    try:
+        return not call("cuDeviceGetCount")
+    except _driver.DriverMissingError:
+        return _driver.is_absent()
+    except QuernelError:
+        return False
+
+
 def health() -> Health:
-    """Versions, and problems each with its mend."""
+    """Versions, and problems each with its mend; without a device the compiler still works, which is worth a note."""
     from importlib.metadata import PackageNotFoundError, version
 
     versions: list[tuple[str, str]] = []
     problems: list[Unavailable] = []
+    notes: list[Unavailable] = []
     try:
         versions.append(("cuda-python", version("cuda-bindings")))
     except PackageNotFoundError:
         problems.append(Unavailable("cuda-python is not installed", "pip install cuda-python"))
     try:
         versions.append(("NVRTC", _toolchain.version()))
-        known = ", ".join(f"sm_{number}" for number in _toolchain.supported_architectures())
-        versions.append(("compiles for", known))
+        versions.append(("compiles for", known_targets()))
     except QuernelError as error:
         problems.append(Unavailable(error.what, error.fix or "pip install nvidia-cuda-nvrtc"))
     problem = driver_problem()
     if problem is not None:
-        problems.append(problem)
+        (notes if _is_device_missing() and not problems else problems).append(problem)
     try:
         versions.append(("driver's CUDA", ".".join(map(str, _driver.driver_version()))))
     except QuernelError:
         versions.append(("driver's CUDA", "none; compiling works without it"))
-    return Health(tuple(versions), tuple(problems))
+    return Health(tuple(versions), tuple(problems), tuple(notes))

@@ -18,7 +18,7 @@ from quernel.capabilities import Capabilities, Limits, TargetInfo, details_diges
 from quernel.errors import DeviceError, QuernelError
 from quernel_cuda import _toolchain
 
-__all__ = ["PIPELINE_VERSION", "fingerprint", "named_target", "target_of_device"]
+__all__ = ["PIPELINE_VERSION", "fingerprint", "known_targets", "named_target", "target_of_device"]
 
 PIPELINE_VERSION: Final = 1
 """Version of how an artifact is made of a text, and of how a launch passes arguments."""
@@ -58,16 +58,23 @@ def named_target(name: str) -> TargetInfo:
     """
     found = _NAME.fullmatch(name)
     if found is None or int(found[2]) < _OLDEST:
-        known = ", ".join(f"sm_{number}" for number in sorted(_ESTABLISHED))
-        raise DeviceError(f"{name!r} is no CUDA target", fix=f"use one of {known}, or compute_90 for PTX")
+        raise DeviceError(f"{name!r} is no CUDA target", fix=f"use one of {known_targets()}, or compute_90 for PTX")
     number = int(found[2])
     if number not in _ESTABLISHED and number not in _toolchain.supported_architectures():
-        known = ", ".join(f"sm_{number}" for number in _toolchain.supported_architectures())
         raise DeviceError(
-            f"NVRTC {_toolchain.version()} does not know {name}; it knows {known}",
+            f"NVRTC {_toolchain.version()} does not know {name}; it knows {known_targets()}",
             fix="pip install --upgrade nvidia-cuda-nvrtc, or use compute_ of an older one",
         )
     return _target(name, number, name, is_ptx=found[1] == "compute")
+
+
+def known_targets() -> str:
+    """The names of what this NVRTC compiles for, or where there is none of what any would."""
+    try:
+        numbers = _toolchain.supported_architectures()
+    except QuernelError:
+        numbers = tuple(sorted(_ESTABLISHED))
+    return ", ".join(f"sm_{number}" for number in numbers if number >= _OLDEST)
 
 
 def target_of_device(major: int, minor: int) -> TargetInfo:

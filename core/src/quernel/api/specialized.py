@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -142,8 +142,23 @@ def warm(launchable: Launchable, types: tuple[Any, ...], named: dict[str, Any]) 
     return pending
 
 
-def exact_definition(launchable: Launchable, types: tuple[Any, ...], named: dict[str, Any]) -> KernelDefinition:
-    """A kernel with everything fixed, for no device in particular."""
+def _in_python(spec: Spec) -> str:
+    """How a call of `specialize` gives what a parameter lacks."""
+    if spec.is_const:
+        return f"pass {spec.name}=..."
+    return f"pass {spec.name}=qn.f32, qn.Array1[qn.f32] or an argument"
+
+
+def exact_definition(
+    launchable: Launchable,
+    types: tuple[Any, ...],
+    named: dict[str, Any],
+    how_to_give: Callable[[Spec], str] = _in_python,
+) -> KernelDefinition:
+    """A kernel with everything fixed, for no device in particular.
+
+    `how_to_give` says how the user gives what a parameter lacks, for the error.
+    """
     parameters = launchable.parameters
     given = dict(zip(parameters.names, types, strict=False))
     if len(types) > len(parameters.names):
@@ -154,12 +169,15 @@ def exact_definition(launchable: Launchable, types: tuple[Any, ...], named: dict
             parameters.bind(types, {name: value})
         given[name] = value
     values = [given.get(spec.name, spec.default if spec.is_const else MISSING) for spec in parameters.specs]
-    exact, constants = _exact(launchable, parameters.specs, values)
+    exact, constants = _exact(launchable, parameters.specs, values, how_to_give)
     return _defined(launchable, exact, constants)
 
 
 def _exact(
-    launchable: Launchable, specs: Sequence[Spec], values: Sequence[Any]
+    launchable: Launchable,
+    specs: Sequence[Spec],
+    values: Sequence[Any],
+    how_to_give: Callable[[Spec], str] = _in_python,
 ) -> tuple[tuple[tuple[str, ParameterType], ...], tuple[tuple[str, Any], ...]]:
     """The types and constants of a specialization; `MISSING` where only the annotation says something."""
     from quernel.runtime.compounds import flattened
@@ -175,11 +193,11 @@ def _exact(
         elif value is MISSING:
             raise KernelTypeError(
                 f"Const parameter {spec.name!r} of kernel {launchable.origin.name} has no value",
-                fix=f"pass {spec.name}=...",
+                fix=how_to_give(spec),
             )
         else:
             constants.append((spec.name, constant_value(spec, value)))
-    types = [_exact_type(launchable, spec, value) for spec, value in passed]
+    types = [_exact_type(launchable, spec, value, how_to_give) for spec, value in passed]
     types = with_variables([spec for spec, _ in passed], types, [MISSING] * len(types))
     exact = tuple((spec.name, type_) for (spec, _), type_ in zip(passed, types, strict=True))
     return exact, tuple(constants)
@@ -245,7 +263,7 @@ def _defined(
     return definition
 
 
-def _exact_type(launchable: Launchable, spec: Spec, given: Any) -> ParameterType:
+def _exact_type(launchable: Launchable, spec: Spec, given: Any, how_to_give: Callable[[Spec], str]) -> ParameterType:
     if given is MISSING:
         declared = spec.declared
         if isinstance(declared, ArrayType) and isinstance(declared.element, ValueType):
@@ -254,7 +272,7 @@ def _exact_type(launchable: Launchable, spec: Spec, given: Any) -> ParameterType
             return declared
         raise KernelTypeError(
             f"parameter {spec.name!r} of kernel {launchable.origin.name} has no exact type",
-            fix=f"pass {spec.name}=qn.f32, qn.Array1[qn.f32] or an argument",
+            fix=how_to_give(spec),
         )
     if isinstance(given, np.ndarray | np.generic | DeviceArray | bool | int | float):
         if spec.vector is not None:

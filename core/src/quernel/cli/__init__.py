@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         sys.exit(error.exit_code)
     except QuernelError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"Error: {error}", err=True)
         sys.exit(1)
     except OSError as error:
         _leave_broken_output(error)
@@ -78,5 +78,5 @@ def _leave_broken_output(error: OSError) -> NoReturn:
     if error.errno not in (errno.EPIPE, errno.ENOSPC):
         raise error
     if error.errno == errno.ENOSPC:
-        click.echo(f"error: cannot print: {error.strerror}", err=True)
+        click.echo(f"Error: cannot print: {error.strerror}", err=True)
     sys.exit(1)

@@ -17,11 +17,12 @@ import click
 if TYPE_CHECKING:
     from quernel.api.kernels import Kernel
     from quernel.compiler.artifacts import ArtifactHeader
+    from quernel.runtime.parameters import Spec
 
 __all__ = ["compile_kernel"]
 
 _log = logging.getLogger(__name__)
-_ARRAY = re.compile(r"(?:qn\.)?Array([1-4]?)\[(?:qn\.)?(\w+)\]")
+_ARRAY = re.compile(r"(?:qn\.)?Array([1-4]?)\[(?:qn\.|np\.)?(\w+)\]")
 _FORMS = ("ir", "source", "ptx", "asm", "artifact")
 
 
@@ -56,11 +57,13 @@ def compile_kernel(
     from quernel.compiler.recording import CompilationRecording
     from quernel.runtime.asking import ask_compiler
 
+    if emit == "artifact" and output is None and sys.stdout.isatty():
+        raise click.UsageError("an artifact is bytes, which a terminal does not show: give -o FILE")
     found = _kernel(kernel)
     if block is not None:
         found = found.options(block=tuple(_integer(part, "--block") for part in block.split(",")))
     named = {**dict(_type(given) for given in types), **dict(_constant(given) for given in constants)}
-    definition = exact_definition(found._launchable, (), named)
+    definition = exact_definition(found._launchable, (), named, _how_to_give)
     backend, _, name = target.partition(":")
     loaded = catalog().load(backend)
     if emit == "ir":  # of no target, so none of the backend's has to be there
@@ -85,6 +88,11 @@ def compile_kernel(
                 _write(artifact.payload, output)
             else:
                 _summarize(found.__name__, target, artifact.header, len(artifact.payload), as_json=as_json)
+
+
+def _how_to_give(spec: Spec) -> str:
+    """The option that gives what a parameter lacks."""
+    return f"--const {spec.name}=3" if spec.is_const else f"--type {spec.name}=f32, or --type {spec.name}=Array1[f32]"
 
 
 def _kernel(spec: str) -> Kernel:
@@ -133,14 +141,18 @@ def _pair(given: str, option: str) -> tuple[str, str]:
 def _type(given: str) -> tuple[str, Any]:
     """A parameter's name and type."""
     import quernel as qn
-    from quernel.dtypes import BY_NAME
+    from quernel.dtypes import BY_NAME, bf16
 
     name, text = _pair(given, "--type")
     array = _ARRAY.fullmatch(text)
-    element = array[2] if array is not None else text.removeprefix("qn.")
-    known: dict[str, Any] = {**BY_NAME, "int": int, "float": float}
-    if element not in known or (array is not None and element not in BY_NAME):
-        raise click.UsageError(f"--type {given!r}: use one of {', '.join(known)}, or Array1[f32] to Array4[f32]")
+    element = array[2] if array is not None else text.removeprefix("qn.").removeprefix("np.")
+    of_numpy = {dtype.numpy.name: dtype for dtype in BY_NAME.values() if dtype is not bf16}
+    elements = {**BY_NAME, **of_numpy, "bfloat16": bf16}
+    known: dict[str, Any] = {**elements, "int": int, "float": float}
+    if element not in (known if array is None else elements):
+        raise click.UsageError(
+            f"--type {given!r}: use one of {', '.join([*BY_NAME, 'int', 'float'])}, or Array1[f32] to Array4[f32]"
+        )
     if array is None:
         return name, known[element]
     return name, getattr(qn, f"Array{array[1] or 1}")[known[element]]

@@ -43,7 +43,7 @@ def conform(
         click.echo(json.dumps({"backend": backend, "status": done.returncode, "devices": outcomes}))
     has_run = any(device["total"]["passed"] + device["total"]["owed"] for device in outcomes.values())
     if done.returncode == 0 and not has_run:
-        click.echo(f"error: no case of the kit ran on {backend}", err=True)
+        click.echo(f"Error: no case of the kit ran on {backend}", err=True)
         return 1
     return done.returncode
 

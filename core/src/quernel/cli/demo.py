@@ -26,10 +26,12 @@ _MANDELBROT_SHAPE = (960, 1280)
 _FILTERS = ("saxpy", "blur_rows", "blur_columns", "edges")
 _LONG_MS = 1000.0
 """A launch that takes longer is not repeated to find the quickest."""
+_INTERPRETED_POINTS = 64 * 48
+"""The most pixels of a picture on a device that interprets, some hundred thousand times slower than compiled code."""
 _OUTCOMES = {
-    "compiled": "compiled now, and kept in the store",
+    "compiled": "compiled now",
     "loaded": "found in the store",
-    "rekeyed": "found in the store under another key: changed, or of another Python, but the same code in the end",
+    "rekeyed": "found under another key: changed, or of another Python, but the same code in the end",
     "in memory": "compiled or loaded earlier in this process",
 }
 _STAGES = ("expand", "lower", "finalize", "load", "store")
@@ -56,6 +58,19 @@ class _Records:
         """How a kernel came to the device, in a word."""
         record = self.by_kernel.get(kernel)
         return record.outcome.value if record is not None else "in memory"
+
+    def meaning_of(self, outcome: str) -> str:
+        """What the word stands for in this run."""
+        from quernel import settings
+
+        meaning = _OUTCOMES[outcome]
+        if outcome != "compiled":
+            return meaning
+        if settings.no_cache():
+            return f"{meaning}; nothing is kept, as QUERNEL_NO_CACHE is set"
+        made = [record for record in self.by_kernel.values() if record.outcome.value == outcome]
+        is_kept = all("store" in dict(record.stages) for record in made)
+        return f"{meaning}, and kept in the store" if is_kept else f"{meaning}, and not kept in a store"
 
     def batch_closed(self, record: Any) -> None:
         """Hands it on."""
@@ -87,7 +102,7 @@ class _Progress:
 
     def next(self, kernel: str, num_points: int) -> None:
         """The kernel that comes now, over so many points; the one before is done."""
-        slowly = ", interpreted" if self._device.info.backend == "reference" else ""
+        slowly = ", interpreted" if _interprets(self._device) else ""
         text = f"{kernel}: {counted(num_points, 'point')} on {self._device.name}{slowly}"
         self._bar.update(self._task, description=text, completed=self._num_begun)
         self._num_begun += 1
@@ -119,10 +134,12 @@ class _Step:
     show_default=True,
     help="Where to write the pictures.",
 )
-def demo(image: Path | None, spec: str | None, output: Path) -> int:
+@click.option("--full-size", is_flag=True, help="Do not shrink the picture on a device that interprets.")
+def demo(image: Path | None, spec: str | None, output: Path, full_size: bool) -> int:
     """Run saxpy, a separable blur and an edge filter on IMAGE, and check each against NumPy.
 
-    Without IMAGE a Mandelbrot kernel draws one. A second run finds every kernel in the store.
+    Without IMAGE a Mandelbrot kernel draws one. A second run finds every kernel in the store. A device that interprets
+    works on a smaller picture.
     """
     import quernel as qn
     from quernel.cli.pictures import prepare_folder, read_picture, write_picture
@@ -131,13 +148,36 @@ def demo(image: Path | None, spec: str | None, output: Path) -> int:
     records = _Records()
     device = qn.device(spec) if spec is not None else qn.device()
     steps: list[_Step] = []
+    picture = read_picture(image) if image is not None else None
+    height, width = picture.shape[1:] if picture is not None else _MANDELBROT_SHAPE
+    every = 1 if full_size or not _interprets(device) else _shrinking(height, width)
+    if every > 1:
+        size = f"{width} x {height} to {width // every} x {height // every}"
+        click.echo(f"{device.name} interprets: the picture is shrunk from {size}; --full-size leaves it", err=True)
     with _Progress(device, len(_FILTERS) + (image is None)) as progress:
-        picture = read_picture(image) if image is not None else _draw(device, steps, progress)
+        picture = _draw(device, steps, progress, every) if picture is None else _shrunk(picture, every)
         results = _filter(device, picture, steps, progress)
     for name, result in {"input": picture, **results}.items():
         write_picture(output / f"{name}.png", result)
     _report(device, picture, steps, records, output)
     return 0 if all(step.is_right for step in steps) else 1
+
+
+def _interprets(device: Device) -> bool:
+    return device.info.backend == "reference"
+
+
+def _shrinking(height: int, width: int) -> int:
+    """How many pixels along each axis become one, so that few enough are left and there is one along each axis."""
+    return max(1, min(math.ceil(math.sqrt(height * width / _INTERPRETED_POINTS)), height, width))
+
+
+def _shrunk(picture: np.ndarray[Any, Any], every: int) -> np.ndarray[Any, Any]:
+    """The means of squares of pixels; what is left over at the right and the lower edge is cut off."""
+    planes, height, width = picture.shape
+    rows, columns = height // every, width // every
+    squares = picture[:, : rows * every, : columns * every].reshape(planes, rows, every, columns, every)
+    return np.ascontiguousarray(squares.mean(axis=(2, 4), dtype=np.float64), np.float32)
 
 
 def _timed(action: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -161,17 +201,19 @@ def _run(device: Device, launcher: Any, arguments: tuple[Any, ...]) -> float:
     return fastest
 
 
-def _draw(device: Device, steps: list[_Step], progress: _Progress) -> np.ndarray[Any, Any]:
-    """A picture of the Mandelbrot set, (3, height, width)."""
+def _draw(device: Device, steps: list[_Step], progress: _Progress, every: int) -> np.ndarray[Any, Any]:
+    """A picture of the Mandelbrot set, (3, height, width), of each axis one point in so many."""
     import quernel as qn
     from quernel.cli.demo_kernels import mandelbrot, numpy_mandelbrot
 
-    progress.next("mandelbrot", math.prod(_MANDELBROT_SHAPE))
-    counts = device.zeros(_MANDELBROT_SHAPE, qn.i32)
-    launch_ms = _run(device, mandelbrot.over(_MANDELBROT_SHAPE, device=device), (*_MANDELBROT.values(), counts))
-    found = counts.numpy()
+    shape = (_MANDELBROT_SHAPE[0] // every, _MANDELBROT_SHAPE[1] // every)
     left, top, step, limit = _MANDELBROT.values()
-    expected, numpy_ms = _timed(numpy_mandelbrot, left, top, step, int(limit), _MANDELBROT_SHAPE)
+    step *= every
+    progress.next("mandelbrot", math.prod(shape))
+    counts = device.zeros(shape, qn.i32)
+    launch_ms = _run(device, mandelbrot.over(shape, device=device), (left, top, step, limit, counts))
+    found = counts.numpy()
+    expected, numpy_ms = _timed(numpy_mandelbrot, left, top, step, int(limit), shape)
     worst = float(np.abs(found - expected).max())
     steps.append(_Step("mandelbrot", launch_ms, numpy_ms, worst, 0.0))
     shade = np.where(found < limit, found / limit, 0.0)
@@ -265,8 +307,8 @@ def _report(device: Device, picture: Any, steps: list[_Step], records: _Records,
     console = Console()
     console.print(compiled)
     outcomes = [records.outcome_of(step.kernel) for step in steps]
-    for outcome, meaning in _OUTCOMES.items():
+    for outcome in _OUTCOMES:
         if outcome in outcomes:
-            console.print(f"{outcome}: {meaning}")
+            console.print(f"{outcome}: {records.meaning_of(outcome)}")
     console.print(ran)
     console.print(f"Pictures: {escape(str(output))}/input.png, contrast.png, blurred.png, edges.png")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
+from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -38,7 +39,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _backend_reports(findings: list[_Finding]) -> list[dict[str, Any]]:
+def _backend_reports(findings: list[_Finding], notes: list[_Finding]) -> list[dict[str, Any]]:
     import quernel as qn
     from quernel.errors import QuernelError
     from quernel.installing import install_backend
@@ -67,8 +68,10 @@ def _backend_reports(findings: list[_Finding]) -> list[dict[str, Any]]:
             findings.extend(
                 _Finding(f"backend {info.name}", problem.reason, problem.fix) for problem in health.problems
             )
+            notes.extend(_Finding(f"backend {info.name}", note.reason, note.fix) for note in health.notes)
             if isinstance(devices, Unavailable):
-                findings.append(_Finding(f"devices of {info.name}", devices.reason, devices.fix))
+                said = notes if any(note.reason == devices.reason for note in health.notes) else findings
+                said.append(_Finding(f"devices of {info.name}", devices.reason, devices.fix))
                 report["devices"] = []
             else:
                 report["devices"] = [device.name for device in devices]
@@ -123,16 +126,25 @@ def _store_report(findings: list[_Finding]) -> dict[str, Any]:
     return report
 
 
+def _each_once(findings: list[_Finding], said: Collection[_Finding]) -> list[_Finding]:
+    """The first of each reason, but for what was said already."""
+    before = {finding.reason for finding in said}
+    once = {finding.reason: finding for finding in reversed(findings) if finding.reason not in before}
+    return list(once.values())[::-1]
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def doctor(as_json: bool) -> int:
     """Check the installation and say how to mend it. Exit status 1 where something does not work."""
     findings: list[_Finding] = []
+    notes: list[_Finding] = []
     versions = _versions()
     settings = _settings_report(findings)
-    backends = _backend_reports(findings)
+    backends = _backend_reports(findings, notes)
     store = _store_report(findings)
-    findings = list({finding.reason: finding for finding in reversed(findings)}.values())[::-1]  # each said once
+    findings = _each_once(findings, ())
+    notes = _each_once(notes, findings)
     if as_json:
         tree = {
             "versions": versions,
@@ -140,6 +152,7 @@ def doctor(as_json: bool) -> int:
             "settings": settings,
             "store": store,
             "problems": [attrs.asdict(finding) for finding in findings],
+            "notes": [attrs.asdict(note) for note in notes],
         }
         click.echo(json.dumps(tree))
         return 1 if findings else 0
@@ -165,6 +178,8 @@ def doctor(as_json: bool) -> int:
     for name, text in settings.items():
         console.print(f"{name}: {escape(text)}")
     console.print(f"Store: {escape(store['environment'])}{size}")
+    for note in notes:
+        console.print(f"[bold]{escape(note.where)}[/]: {escape(note.reason)}\n  to use it: {escape(note.fix)}")
     for finding in findings:
         console.print(f"[bold red]{escape(finding.where)}[/]: {escape(finding.reason)}\n  fix: {escape(finding.fix)}")
     console.print("Everything works." if not findings else f"{counted(len(findings), 'problem')}.")

@@ -45,19 +45,22 @@ def list_records(number: int | None, is_all: bool, kernel: str | None, outcome: 
     if not shown:
         click.echo(_nothing(len(everything)), err=True)
         return
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("when", "kernel", "key", "outcome", "ms", "process", "missed for")
-    for column in (0, 2, 4):
+    names = ("when", "kernel", "key", "backend", "outcome", "ms", "process", "missed for")
+    table = Table(*names, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in (0, 2, 5):
         table.columns[column].no_wrap = True
     table.columns[1].overflow = "fold"
-    table.columns[4].justify = "right"
+    table.columns[4].min_width = len("compiled")
+    table.columns[5].justify = "right"
     for record in shown:
         when, key, process = _when(record)[5:], record.key[:_SHORT_KEY_DIGITS], record.worker.partition("/")[0]
-        cells = (when, record.kernel, key, _outcome(record), _milliseconds(record), process)
-        table.add_row(*(escape(_plain(cell)) for cell in (*cells, ", ".join(record.why_missed))))
+        cells = (when, record.kernel, key, record.backend, _outcome(record), _milliseconds(record), process)
+        table.add_row(*(escape(_plain(cell)) for cell in (*cells, _why_missed(record))))
     Console().print(table)
     if len(shown) < len(found):
         click.echo(f"{len(found) - len(shown)} earlier ones are not shown: --all shows them", err=True)
@@ -135,6 +138,7 @@ def _lines(record: CompilationRecord) -> list[tuple[str, str]]:
         ("kernel", record.kernel),
         ("key", record.key),
         ("when", _when(record)),
+        *([("target", f"{record.backend} {record.target}")] if record.backend else []),
         ("outcome", _outcome(record)),
         ("time", f"{_milliseconds(record)} ms"),
         *((f"  {stage}", f"{spent_ns / 1e6:.2f} ms") for stage, spent_ns in record.stages),
@@ -147,8 +151,8 @@ def _lines(record: CompilationRecord) -> list[tuple[str, str]]:
     for name, text in (("toolchain", record.toolchain), ("worker", record.worker)):
         if text:
             lines.append((name, text))
-    if record.why_missed:
-        lines.append(("why it missed", ", ".join(record.why_missed)))
+    if why := _why_missed(record):
+        lines.append(("why it missed", why))
     return lines + [("warning", text) for text in record.warnings]
 
 
@@ -165,6 +169,11 @@ def _when(record: CompilationRecord) -> str:
 
 def _outcome(record: CompilationRecord) -> str:
     return f"{record.outcome.value} by {record.rekeyed_by}" if record.rekeyed_by else record.outcome.value
+
+
+def _why_missed(record: CompilationRecord) -> str:
+    """In what the kernel differs from those kept; of what was loaded nothing does, whatever was noted on the way."""
+    return "" if record.outcome.value == "loaded" else ", ".join(record.why_missed)
 
 
 def _milliseconds(record: CompilationRecord) -> str:

@@ -65,7 +65,7 @@ class Batch:
             self._make_with_locks(missed)
         else:
             self._make(missed)
-        self._telling.records(self._num_workers)
+        self._telling.records(self._num_workers, self._compiler.target_info)
 
     def _make_with_locks(self, missed: list[Job]) -> None:
         """Makes what no other process makes, then looks again for what others made, and makes what they did not."""

@@ -47,7 +47,7 @@ def not_compiled(job: Job, target_info: TargetInfo, environment: Environment | N
     elif job.is_fresh:
         why = f"the device refused what the store in {environment.path} has"
     else:
-        parts = ", ".join(job.why_missed) or "variant or build"
+        parts = ", ".join(job.why_missed) or "part that this target does not tell"
         why = f"the store in {environment.path} has it with a different: {parts}"
     return LaunchError(
         f"kernel {name} is not compiled for {target}, and must not be within no_compiling(): {why}",

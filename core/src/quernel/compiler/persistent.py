@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.compiler.halves import ArtifactCompiler, CompilationTarget
 from quernel.identity import kernel_cache_key, source_digest
+from quernel.identity.ids import encode_variant
 
 if TYPE_CHECKING:
     from quernel.identity import IrKey, KernelCacheKey
@@ -17,6 +18,10 @@ __all__ = ["PersistentTarget"]
 VariantT = TypeVar("VariantT")
 ArtifactT = TypeVar("ArtifactT")
 LoadedT = TypeVar("LoadedT")
+
+
+_TARGET, _VARIANT, _BUILD = "kept for target", "kept for variant", "kept for build"
+"""Names under which the store remembers beside a kernel's parts what it was compiled for."""
 
 
 class PersistentTarget(CompilationTarget[VariantT, ArtifactT, LoadedT]):
@@ -86,7 +91,7 @@ class PersistentTarget(CompilationTarget[VariantT, ArtifactT, LoadedT]):
             source_digest=None if source is None else source_digest(source),
             entry=header.entry,
             kernel_name=id.kernel.name,
-            parts=id.kernel.parts,
+            parts=(*id.kernel.parts, *self._circumstances(id)),
             statistics=dict(header.statistics),
         )
         return True
@@ -109,7 +114,8 @@ class PersistentTarget(CompilationTarget[VariantT, ArtifactT, LoadedT]):
     def why_missed(self, id: ArtifactId[VariantT]) -> tuple[str, ...]:  # noqa: A002
         """The parts in which the kernel differs from the closest of the last ones kept under its name.
 
-        None differs: it was kept for another variant, build or target. `("new",)`: nothing of that name was kept.
+        Where none differs, what it was kept for does: another target, variant or build. `("new",)`: nothing of that
+        name was kept.
         """
         if self._store is None:
             return ()
@@ -117,7 +123,23 @@ class PersistentTarget(CompilationTarget[VariantT, ArtifactT, LoadedT]):
         if not last:
             return ("new",)
         differences = [tuple(name for name, digest in id.kernel.parts if parts.get(name) != digest) for parts in last]
-        return min(differences, key=len) or ("variant or build",)
+        closest = min(differences, key=len)
+        if closest:
+            return closest
+        equal = [parts for parts, differing in zip(last, differences, strict=True) if not differing]
+        return (_other_circumstance(dict(self._circumstances(id)), equal),)
+
+    def _circumstances(self, id: ArtifactId[VariantT]) -> tuple[tuple[str, str], ...]:  # noqa: A002
+        """What a kernel is kept for besides its own parts."""
+        from hashlib import sha256
+
+        info = self.compiler.target_info
+        build = f"{info.fingerprint} {self.compiler.artifact_format} {self.compiler.build_id.digest}"
+        return (
+            (_TARGET, f"{info.backend} {info.name}"),
+            (_VARIANT, sha256(encode_variant(id.variant)).hexdigest()),
+            (_BUILD, sha256(build.encode()).hexdigest()),
+        )
 
     def _key(self, id: ArtifactId[VariantT]) -> KernelCacheKey:  # noqa: A002
         return kernel_cache_key(id.kernel, id.variant, self.compiler.build_id)
@@ -131,3 +153,16 @@ class PersistentTarget(CompilationTarget[VariantT, ArtifactT, LoadedT]):
         except ValueError:
             return None
         return self.artifact_type(header, stored.payload)  # type: ignore[call-arg]  # made as Artifact is
+
+
+def _other_circumstance(wanted: dict[str, str], kept: list[dict[str, str]]) -> str:
+    """What differs between what a kernel is wanted for and what the same kernel was kept for."""
+    here = [found for found in kept if found.get(_TARGET) == wanted[_TARGET]]
+    if any(found.get(_BUILD) == wanted[_BUILD] for found in here):
+        return "variant (how its arrays are laid out)"
+    if here:
+        return "build of Quernel, of its backend or of the toolchain"
+    targets = dict.fromkeys(found[_TARGET] for found in kept if _TARGET in found)
+    if targets:
+        return f"target (kept for {' and '.join(targets)})"
+    return "target, variant or build"

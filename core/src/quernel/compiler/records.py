@@ -9,6 +9,7 @@ from quernel.compiler.inflight import Found, Job
 from quernel.store.records import CompilationBatchRecord, CompilationOutcome, CompilationRecord
 
 if TYPE_CHECKING:
+    from quernel.capabilities import TargetInfo
     from quernel.settings import RecordsLevel
     from quernel.store import Environment
 
@@ -22,7 +23,7 @@ _OUTCOMES = {
 }
 
 
-def compilation_record(job: Job) -> CompilationRecord:
+def compilation_record(job: Job, target_info: TargetInfo) -> CompilationRecord:
     """The record of a job that ended loaded."""
     assert job.found is not None
     assert job.shared is not None
@@ -44,7 +45,10 @@ def compilation_record(job: Job) -> CompilationRecord:
         warnings=tuple(recording.warnings),
         toolchain=", ".join(f"{name} {version}" for name, version in recording.toolchain_versions.items()),
         worker=job.worker,
-        why_missed=job.why_missed,
+        # Another process may have kept it meanwhile: then it was missed at first, and loaded in the end.
+        why_missed=() if job.found is Found.STORED else job.why_missed,
+        backend=target_info.backend,
+        target=target_info.name,
     )
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Sequence
 
+    from quernel.capabilities import TargetInfo
     from quernel.compiler.reporting import Progress
     from quernel.compiler.tables import LoaderTables
     from quernel.settings import RecordsLevel
@@ -96,13 +97,13 @@ class Telling:
             job.duration_ns / 1e6,
         )
 
-    def records(self, num_workers: int) -> None:
+    def records(self, num_workers: int, target_info: TargetInfo) -> None:
         """Hands over the records of the batch, which is over."""
         from quernel.compiler.records import batch_record, compilation_record
 
         wall_ns = time.perf_counter_ns() - self._start_ns
         try:
-            records = [compilation_record(job) for job in self._jobs if job.state is JobState.LOADED]
+            records = [compilation_record(job, target_info) for job in self._jobs if job.state is JobState.LOADED]
             batch = batch_record(len(self._jobs), num_workers, self._started_ns, wall_ns)
             self._records(self._environment, records, batch, self._level)
         except Exception:

@@ -65,10 +65,15 @@ def stored(lowering: FunctionLowering, value: Scalar, element: DType, node: Node
     if value.dtype.is_float and not element.is_float:
         raise lowering.refuse.type(
             node,
-            f"a float ({named(value.type)}) is stored into an array of {element}",
+            f"{_a_float(value)} is stored into an array of {element}",
             f"cast it, which truncates: `qn.{element}(…)`; or round it first: `qn.{element}(round(…))`",
         )
     return lowering.expr(cast(lowering, value, element, node), node)
+
+
+def _a_float(value: Scalar) -> str:
+    kind = named(value.type)
+    return "a float" if kind == "float" else f"a float ({kind})"
 
 
 def truth(lowering: FunctionLowering, value: Scalar, node: Node) -> Scalar:
@@ -124,12 +129,19 @@ def as_scalar(lowering: FunctionLowering, value: Value, node: ast.expr, what: st
             )
         case ObjectValue(value=held):
             if held is None or isinstance(held, str):
-                raise lowering.refuse.type(node, f"{what} is {held!r}, not a number", "use a number")
+                raise lowering.refuse.type(node, f"{what} {_no_number(held, what)}", "use a number")
             raise lowering.refuse.type(
                 node,
                 f"{what} is {describe(value)}, of type {type(held).__name__}, not a number",
                 "pass it as an argument, or use a number",
             )
+
+
+def _no_number(held: str | None, what: str) -> str:
+    """What is said of a string or `None`: its value too, unless that is how it is written."""
+    if what == f"`{held!r}`":
+        return "is no number" if held is None else "is a string, not a number"
+    return f"is {held!r}, not a number" if held is None else f"is the string {held!r}, not a number"
 
 
 def shortened(node: ast.expr) -> str:

@@ -111,10 +111,12 @@ class Health:
     Attributes:
         versions: (component, version) pairs: toolchain, driver, vector library.
         problems: what does not work, each with its mend; empty when all is well.
+        notes: what is not there, though nothing is broken: no device, on a machine where the backend still compiles.
     """
 
     versions: tuple[tuple[str, str], ...] = ()
     problems: tuple[Unavailable, ...] = ()
+    notes: tuple[Unavailable, ...] = ()
 
 
 @attrs.define(eq=False)

@@ -264,6 +264,8 @@ def _checked_compilation(content: Mapping[str, Any]) -> CompilationRecord:
         toolchain=_typed(content.get("toolchain", ""), str),
         worker=_typed(content.get("worker", ""), str),
         why_missed=tuple(_typed(text, str) for text in content.get("why_missed", ())),
+        backend=_typed(content.get("backend", ""), str),
+        target=_typed(content.get("target", ""), str),
     )
 
 

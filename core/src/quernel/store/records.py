@@ -24,7 +24,8 @@ class CompilationRecord:
     `rekeyed_by` is `ir`, `source` or `equal artifact` where the outcome is `REKEYED`. `stages` holds each stage's
     name and time in nanoseconds; `started_ns` counts from the epoch. `registers` and `spills` are `None` where the
     toolchain does not tell, `ir` and `source` below the level `full`, and `ir` for what was loaded. `why_missed` names
-    the parts in which the kernel differs from the last ones of its name.
+    the parts in which the kernel differs from the last ones of its name; it is empty for what was loaded. `backend` and
+    `target` say what it was compiled or loaded for, and are empty in records of before they were kept.
     """
 
     kernel: str
@@ -43,6 +44,8 @@ class CompilationRecord:
     toolchain: str = ""
     worker: str = ""
     why_missed: tuple[str, ...] = ()
+    backend: str = ""
+    target: str = ""
 
 
 @attrs.frozen(kw_only=True)
