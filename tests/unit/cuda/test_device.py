@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import struct
 import threading
@@ -13,6 +14,7 @@ import pytest
 from tests.unit.cuda import harness
 from tests.unit.cuda.fake_driver import OK, FakeDriver, cells_at
 
+import quernel as qn
 from quernel.compiler.arguments import ArgumentPacker, ArrayArgument
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.halves import LaunchFacts
@@ -20,6 +22,7 @@ from quernel.dtypes import f32
 from quernel.errors import CompilationError, DeviceError, LaunchError
 from quernel.geometry import LaunchForm, extent_geometry, grid_geometry
 from quernel.ir.nodes import Binary, BinaryOp, Module
+from quernel.runtime.launchers import Launcher
 from quernel.runtime.operations import Memory
 from quernel_cuda import _driver
 from quernel_cuda.device import CudaDevice
@@ -461,3 +464,40 @@ def test_an_overlapping_copy_that_fails_keeps_no_memory(device: CudaDevice, fake
     with pytest.raises(DeviceError, match="copying on the device failed"):
         device.copy(memory, 8, memory, 0, 500, None)
     assert len(fake.memory) == 1
+
+
+@qn.kernel
+def scaled(x: qn.Array1[qn.f32], y: qn.Array1[qn.f32], a: qn.f32, h: qn.bf16, n: qn.i64):
+    i = qn.global_id()
+    if i < n:
+        y[i] = x[i] * a + qn.f32(h)
+
+
+def test_quick_launches_write_the_cells_whose_values_differ_from_those_that_are_there(fake: FakeDriver) -> None:
+    gpu = qn.device("cuda")
+    x, y = gpu.zeros(8, qn.f32), gpu.zeros(8, qn.f32)
+    launcher = scaled[1, 32]
+    for _ in range(3):
+        launcher(x, y, 1.0, 1.0, 8)
+    assert type(launcher) is not Launcher
+    places = {fake.launched[-1][3]}
+    given: list[tuple[Any, ...]] = [
+        (x, y, 0.0, 1.0, 8),
+        (x, y, 0.0, 1.0, 8),
+        (x, y, -0.0, 1.0, 8),  # equal, and another number
+        (x, y, -0.0, 1.0, 8),
+        (y, x, -0.0, 1.0, 8),
+        (y, x, -0.0, 2.0, 8),
+        (y, x, float("nan"), 2.0, 1 << 40),
+        (x[2:6], y[2:6], 0.5, 2.0, 3),
+        (x, y, 0.5, 2.0, 3),
+    ]
+    for number, (one, other, a, h, n) in enumerate(given * 2):
+        call = launcher if number % 3 else functools.partial(Launcher.__call__, launcher)  # which writes all at once
+        call(one, other, a, h, n)
+        cells = cells_at(fake.launched[-1][3], 5)
+        places.add(fake.launched[-1][3])
+        assert cells[:2] == [one.address, other.address]
+        assert struct.pack("<Q", cells[2]) == struct.pack("<f4x", a)
+        assert cells[3:] == [int(np.float32(h).view(np.uint32)) >> 16, n]
+    assert len(places) == 1, "launches one after the other share their cells"

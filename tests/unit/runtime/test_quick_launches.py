@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from quernel.errors import LaunchError, QuernelError
 from quernel.runtime.devices import Device
 from quernel.runtime.interceptors import LaunchMode, standing
 from quernel.runtime.launchers import Launcher
+from quernel.runtime.quick import _MISSES
 from quernel.runtime.ready import RequestedLaunch
 
 FACTOR = 2
@@ -426,6 +428,72 @@ def test_an_environment_entered_counts_at_the_next_launch(gpu: Device, general: 
         launcher(a, b, 0.5, 7)
     with qn.environment(tmp_path):
         launcher(a, b, 0.5, 7)
+    assert len(general) == 1
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any, Exception], None]]:
+    """Has the handler of a signal that comes in the midst of a launcher's comparisons raise an error."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt(launcher: Launcher, error: Exception) -> None:
+        def handle(number: int, frame: object) -> None:
+            raise error
+
+        signal.signal(signal.SIGINT, handle)
+        names: dict[str, Any] = type(launcher).__call__.__globals__
+        current = names["_q_GENERATION"]
+
+        def generation() -> int:
+            number: int = current()
+            signal.raise_signal(signal.SIGINT)
+            return number
+
+        monkeypatch.setitem(names, "_q_GENERATION", generation)
+
+    yield interrupt
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize(
+    "error", [TimeoutError, RuntimeError, *_MISSES, qn.errors.QuernelError], ids=lambda error: error.__name__
+)
+@pytest.mark.parametrize("on_host", [False, True], ids=["device", "host"])
+def test_what_a_signals_handler_raises_in_the_midst_of_a_quick_launch_is_raised(
+    error: type[Exception],
+    on_host: bool,
+    gpu: Device,
+    general: list[Any],
+    interrupted: Callable[[Any, Exception], None],
+) -> None:
+    a, b = (np.ones(32, np.float32), np.zeros(32, np.float32)) if on_host else arrays(gpu)
+    launcher = fresh(combine)[1, 32]
+    for _ in range(3):
+        launcher(a, b, 0.5, 7)
+    assert type(launcher) is not Launcher
+    interrupted(launcher, error("of the handler"))
+    with pytest.raises(error, match="of the handler"):
+        launcher(a, b, 0.5, 7)
+    assert not general
+
+
+class Foreign:
+    """An object of a library whose attributes are looked up by Python code."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"no {name} here")
+
+
+def test_what_looking_up_an_attribute_of_a_foreign_argument_raises_is_left_to_the_general_path(
+    gpu: Device, seen: ScriptedDevice, general: list[Any]
+) -> None:
+    a, b = arrays(gpu)
+    launcher = fresh(combine)[1, 32]
+    for _ in range(3):
+        launcher(a, b, 0.5, 7)
+    kind, what, *_ = agree(launcher, seen, Foreign(), b, 0.5, 7)
+    assert kind is qn.errors.KernelTypeError
+    assert "Foreign" in what
     assert len(general) == 1
 
 

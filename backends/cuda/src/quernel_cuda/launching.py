@@ -51,9 +51,15 @@ def grid_of(geometry: Geometry, header: ArtifactHeader) -> tuple[int, int, int]:
 
 
 class _Cells:
-    """The arguments of one launch at a time: where the driver reads them, and pointers to each."""
+    """The arguments of one launch at a time: where the driver reads them, and pointers to each.
 
-    __slots__ = ("_cells", "_pointers", "buffer", "pointers")
+    Attributes:
+        buffer: the memory that the driver reads.
+        held: the values that a launcher has written there; `None` for each where it was written otherwise.
+        pointers: the address of the pointers to each cell.
+    """
+
+    __slots__ = ("_cells", "_pointers", "buffer", "held", "pointers")
 
     def __init__(self, num_slots: int) -> None:
         self._cells = (ctypes.c_char * (_CELL * num_slots))()
@@ -61,6 +67,12 @@ class _Cells:
         self._pointers = (ctypes.c_void_p * num_slots)(*(first + _CELL * number for number in range(num_slots)))
         self.buffer = memoryview(self._cells).cast("B")
         self.pointers = ctypes.addressof(self._pointers) if num_slots else 0
+        self.held: tuple[Any, ...] = (None,) * num_slots
+
+    def write(self, arguments: bytes) -> None:
+        """Writes all cells at once."""
+        self.held = (None,) * len(self.held)
+        self.buffer[:] = arguments
 
 
 class Launches:
@@ -102,7 +114,7 @@ class Launches:
                 mine: _Cells = take()
             except IndexError:
                 mine = _Cells(num_slots)
-            mine.buffer[:] = arguments
+            mine.write(arguments)
             shaped(mine)
 
         return copied
@@ -138,7 +150,7 @@ class Launches:
         function, config = loaded.function, self._config(header, geometry, stream)
         note, name, settle = self._context.recent.append, loaded.name, self._settle
         mine = _Cells(len(header.slots))
-        mine.buffer[:] = arguments
+        mine.write(arguments)
         pointers = mine.pointers
 
         def bound() -> None:

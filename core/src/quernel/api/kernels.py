@@ -79,12 +79,13 @@ class Kernel:
             key = extent if block is None and device is None else (extent, block, device, ...)
             try:
                 known, launcher = self._over[key]
+            except (KeyError, TypeError):  # not seen before, or not hashable
+                pass
+            else:
                 if extent.__class__ is int or _is_same(known, key):
                     named = launcher._device
                     if named is None or not named.is_closed:
                         return launcher
-            except (KeyError, TypeError):  # not seen before, or not hashable
-                pass
         made: Launcher = _launching().over(self._launchable, extent, block, device, stream)
         if stream is None:
             _keep(self._over, key, made)
@@ -100,6 +101,9 @@ class Kernel:
         """
         try:
             known, launcher = self._on_grids[key]
+        except (KeyError, TypeError):  # not seen before, or not hashable
+            pass
+        else:
             # Pairs of integers are told here, as they are most of what is not the very key of the last launch.
             if (
                 known is key
@@ -109,8 +113,6 @@ class Kernel:
                 device = launcher._device
                 if device is None or not device.is_closed:
                     return launcher
-        except (KeyError, TypeError):  # not seen before, or not hashable
-            pass
         made: Launcher = _launching().on_grid(self._launchable, key)
         if made.stream is None:
             _keep(self._on_grids, key, made)

@@ -52,7 +52,9 @@ ShapedLaunch = Callable[[bytes], None]
 CellLaunch = tuple[Callable[[], Any], Callable[[Any], None]]
 """`take, shaped`: `take()` gives cells that are nobody else's, or raises `IndexError` when there are none left.
 
-Their attribute `buffer` is writable memory for one cell per slot; `shaped(cells)` launches, and takes them back.
+Their attribute `buffer` is writable memory for one cell per slot; `shaped(cells)` launches, and takes them back. In
+`held` the launcher keeps the values that it wrote last, one per slot: `None` for each in new cells, and in those that
+somebody else has written since.
 """
 
 Operand = tuple[type, "np.dtype[Any] | None", int]

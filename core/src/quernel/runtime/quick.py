@@ -4,6 +4,10 @@ The general path (`launchers`) is the reference. Once it has launched a kernel t
 function is written that compares what it looks up with what it found: each argument's kind, the values that the kernel
 captured, the environment, the variables, the device. Where all is as it was, it packs the arguments and calls the
 backend; where anything differs it leaves the launch to the general path, arguments untouched.
+
+A comparison may also fail by raising (`_MISSES`). What else is raised meanwhile, by a signal's handler say, is raised
+on: comparing runs no Python code of others as long as the arguments are of the classes that the function was written
+for, so that an error from such code is none of the comparison's.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import os
+import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import CodeType
@@ -53,6 +58,17 @@ _PREFIX: Final = "_q_"
 _NOTHING: Final = ctypes.c_char * 0
 _PLAIN: Final = (int, str, bool)
 _MAX_PLANS: Final = 16
+_MISSES: Final = (
+    AttributeError,
+    BufferError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""What comparing and packing raise for arguments and captured values that are not as they were."""
 
 
 class Placing(enum.Enum):
@@ -208,6 +224,7 @@ def _made(launcher: Launcher, ready: Ready, args: tuple[Any, ...], placing: Plac
     raw, environ, checked, interpret, device = variables
     writer.put(
         MISSING=MISSING,
+        MISSES=_MISSES,
         GENERAL=Launcher._general,
         PACK=ready.pack.pack_into if writes_cells else ready.pack.pack,
         STANDING=standing,
@@ -272,11 +289,13 @@ class _Writer:
         """Whether the backend reads the arguments."""
         self._argument_conditions: list[str] = []
         """Those that a backend which reads the arguments sees to."""
-        self.objects: dict[str, Any] = {"__builtins__": {"Exception": Exception, "float": float}}
+        self.objects: dict[str, Any] = {"__builtins__": {"float": float, "type": type}}
         self._ready = ready
         self._facts = facts
         self._writes_cells = writes_cells
         self._names: list[str] = []
+        self._classes: list[str] = []
+        """Conditions that hold where the arguments are of the classes of those that were there."""
         self._passed: list[int] = []
         self._host: dict[int, int] = {}
         """Ranks of the NumPy arrays, by the parameter's number."""
@@ -295,6 +314,8 @@ class _Writer:
         self._names = [f"{_PREFIX}{place}" for place in range(len(specs))]
         number = 0
         for place, (spec, value) in enumerate(zip(specs, args, strict=True)):
+            self.put(**{f"CLASS{place}": type(value)})
+            self._classes.append(f"type({self._names[place]}) is _q_CLASS{place}")
             if spec.is_const:
                 self._constant(place, value)
                 continue
@@ -402,7 +423,7 @@ class _Writer:
             "    try:",
             "        _q_plan, _q_take, _q_run = _q_self._quick",
             f"        if {' and '.join(conditions)}: _q_read = _q_take",
-            "    except Exception:",  # As below.
+            *self._missed(),
             "        _q_read = None",
             f"    if _q_read is not None: _q_arguments = _q_read({arguments})",
             "    if _q_arguments is True: return",
@@ -427,23 +448,50 @@ class _Writer:
                 lines.append(f"{indent}_q_a{place} = _q_ADDRESS(_q_FROM({name}))")
             lines.append(f"{indent}if {' and '.join(self._host_conditions())}:")
             indent += "    "
-        cells = ", ".join(self._cell(slot) for slot in self._ready.header.slots)
+        slots = self._ready.header.slots
+        cells = ", ".join(self._cell(slot) for slot in slots)
         if self._writes_cells:
-            lines += [
-                f"{indent}_q_cells = _q_take()",
-                f"{indent}_q_PACK(_q_cells.buffer, 0, {cells})",
-                f"{indent}_q_arguments = _q_cells",
-            ]
+            lines += [f"{indent}_q_cells = _q_take()", *self._written(slots, cells, indent)]
+            lines.append(f"{indent}_q_arguments = _q_cells")
         else:
             lines.append(f"{indent}_q_arguments = _q_PACK({cells})")
         lines += [
-            "    except Exception:",  # Whatever it was, the general path meets it too, and says so.
+            *self._missed(),
             "        _q_arguments = None",
             "    if _q_arguments is None:",
             f"        return _q_GENERAL(_q_self, ({given}), (), {{}})",
             "    _q_run(_q_arguments)",
         ]
         return lines
+
+    def _written(self, slots: Sequence[Slot], cells: str, indent: str) -> list[str]:
+        """The lines that write cells which do not hold the very same values already.
+
+        Most launches differ from the one before in few values or none, and looking takes a fourth of writing's time.
+        """
+        if not slots:
+            return []
+        if self._host:  # What is worked out from a NumPy array is a new object each time.
+            return [
+                f"{indent}_q_cells.held = ({'None, ' * len(slots)})",
+                f"{indent}_q_PACK(_q_cells.buffer, 0, {cells})",
+            ]
+        held = "".join(f"_q_h{number}, " for number in range(len(slots)))
+        values = [self._value(slot) for slot in slots]
+        is_held = " and ".join(f"_q_h{number} is {value}" for number, value in enumerate(values))
+        return [
+            f"{indent}{held}= _q_cells.held",
+            f"{indent}if not ({is_held}):",
+            f"{indent}    _q_PACK(_q_cells.buffer, 0, {cells})",
+            f"{indent}    _q_cells.held = ({', '.join(values)},)",
+        ]
+
+    def _missed(self) -> list[str]:
+        """The lines that catch what a comparison raises, and what it does not raise pass on."""
+        return [
+            "    except _q_MISSES as _q_error:",
+            f"        if _q_error.__traceback__.tb_next is not None and {' and '.join(self._classes)}: raise",
+        ]
 
     def _constant(self, place: int, value: Any) -> None:
         name = self._names[place]
@@ -496,17 +544,21 @@ class _Writer:
         return conditions + self._alignments
 
     def _cell(self, slot: Slot) -> str:
+        """The expression for what is packed for a slot."""
+        value = self._value(slot)
+        if slot.kind is not SlotKind.SCALAR or slot.dtype is not bf16:
+            return value
+        self.put(BF16=bf16_bits)
+        return f"_q_BF16({value})"
+
+    def _value(self, slot: Slot) -> str:
         """The expression for a slot's value."""
         axis = f"{slot.axis:d}"
         match slot.kind:
             case SlotKind.EXTENT | SlotKind.START | SlotKind.GRID:
                 return f"_q_self._geometry.{slot.kind.value}[{axis}]"
             case SlotKind.SCALAR:
-                name = self._names[self._passed[slot.param]]
-                if slot.dtype is not bf16:
-                    return name
-                self.put(BF16=bf16_bits)
-                return f"_q_BF16({name})"
+                return self._names[self._passed[slot.param]]
         place = self._passed[slot.param]
         name = self._names[place]
         if place not in self._host:
