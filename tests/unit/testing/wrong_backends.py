@@ -183,6 +183,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "differs-each-time": Fault("compiling", "test_the_compiler_makes_the_same_each_time"),
     "unnamed-language": Fault("errors", "test_a_source_in_a_language_that_it_does_not_speak_is_refused"),
     "misplaced-memory": Fault("arrays", "test_memory_starts_where_kernels_may_read_it_in_one_piece"),
+    "keeps-memory": Fault("arrays", "test_memory_that_nobody_holds_is_given_back"),
     "time-runs-back": Fault("streams", "test_events_tell_the_time_between_them"),
     "runs-past-the-edge": Fault("launches", "test_every_point_of_a_volume_runs_once"),
     "one-argument-buffer": Fault("threads", "test_threads_launch_one_kernel_with_arguments_of_their_own"),
@@ -246,6 +247,7 @@ class Device(ReferenceDevice):
         super().__init__(info, compiler)
         self.fault = compiler.fault
         self.arguments = b""
+        self.kept: list[Any] = []
         self.process = os.getpid()
         self.survives_fork = self.fault == "forks-badly"
         if self.fault == "unstable-variant":
@@ -257,6 +259,11 @@ class Device(ReferenceDevice):
             return super().allocate(nbytes)
         memory = super().allocate(nbytes + 8)
         return Memory(memory.address + 8, nbytes, memory.handle[8:])
+
+    def free(self, memory: Memory) -> None:
+        if self.fault == "keeps-memory":
+            self.kept.append(memory.handle)
+        super().free(memory)
 
     def elapsed_ns(self, start: Any, end: Any) -> int:
         elapsed_ns = super().elapsed_ns(start, end)

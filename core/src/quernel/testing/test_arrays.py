@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -227,10 +230,40 @@ def test_a_shape_that_is_none_is_refused(quernel_device: Any) -> None:
         quernel_device.zeros(4, qn.i32).copy_from(np.zeros(5, np.int32))
 
 
+NUM_PIECES = 32
+PIECE_BYTES = 2**24
+
+
+def resident_bytes() -> int:
+    """The memory that the system holds for this process, or 0 where it does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
 def test_memory_that_nobody_holds_is_given_back(quernel_device: Any) -> None:
-    """Ten times as much as a device of 4 GiB has, one piece after the other."""
-    for number in range(160):
-        there = quernel_device.empty(2**28, qn.u8)
-        there[:1].fill(number)
-        assert there[:1].numpy()[0] == number
+    """Pieces of half a GiB together, at most a quarter of the device's memory, one after the other.
+
+    What the process holds for them must not add up. Nor may what it does not see, the memory of a GPU: pieces come at
+    the addresses of earlier ones, or else nobody holds the backend's own objects for them.
+    """
+    most = quernel_device.info.memory_bytes or 2**62
+    nbytes = min(PIECE_BYTES, most // (4 * NUM_PIECES))
+    addresses, num_held = set(), 0
+    before = resident_bytes()
+    for number in range(NUM_PIECES):
+        there = quernel_device.full(nbytes, number, qn.u8)
+        assert there[-1:].numpy()[0] == number
+        addresses.add(there.allocation.memory.address)
+        handle = there.allocation.memory.handle
         del there
+        gc.collect(0)
+        quernel_device.synchronize()
+        num_held += handle is None or sys.getrefcount(handle) > 2  # of which one is this function's, one the call's
+        del handle
+    kept = resident_bytes() - before
+    assert kept < NUM_PIECES // 2 * nbytes, f"the process holds {kept} more bytes after pieces of {nbytes}"
+    assert min(num_held, len(addresses)) <= NUM_PIECES // 4, (
+        f"{NUM_PIECES} pieces came at {len(addresses)} addresses, and of {num_held} the backend's object is not gone"
+    )
