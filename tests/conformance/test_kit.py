@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from fnmatch import fnmatchcase
@@ -87,10 +88,30 @@ def test_a_known_gap_that_fails_is_owed_with_its_reason(tmp_path: Path) -> None:
     assert "1 × owes: so it was decided" in done.stdout
 
 
-def test_a_backend_that_is_not_there_is_an_error_with_its_fix(tmp_path: Path) -> None:
-    done = run(tmp_path, "--pyargs", ONE, "--quernel-backend", "absent", "-k", OVER)
-    assert done.returncode != 0
-    assert "no device for 'absent'" in done.stdout + done.stderr
+@pytest.mark.parametrize(
+    ("asked", "what", "fix"),
+    [
+        (["--quernel-backend", "absent"], "no backend is named 'absent'; installed: .*limited", "check the name"),
+        (["--quernel-backend", "limitde"], "no backend is named 'limitde'; installed: .*", "did you mean 'limited'"),
+        (["--quernel-device", "absent"], "no backend is named 'absent'; installed: .*limited", "check the name"),
+        (["--quernel-device", "limited:7"], "limited has these devices: limited:0", r"see qn\.devices"),
+        (["--quernel-backend", "limited:0"], "'limited:0' is not the name of a backend", "--quernel-device limited:0"),
+        (["--quernel-device", "absent", "-n", "2"], "no backend is named 'absent'", "check the name"),
+    ],
+)
+def test_a_name_that_is_not_there_is_an_error_of_use_with_its_fix(
+    tmp_path: Path, asked: list[str], what: str, fix: str
+) -> None:
+    done = run(tmp_path, "--pyargs", ONE, *asked)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert done.stdout == ""
+    assert re.fullmatch(rf"ERROR: {asked[0]} {asked[1]}: .*{what}.*\n  fix: .*{fix}.*\n\n", done.stderr)
+
+
+def test_help_is_shown_whatever_is_asked_for(tmp_path: Path) -> None:
+    done = run(tmp_path, "--quernel-backend", "absent", "--help")
+    assert done.returncode == 0
+    assert "--quernel-backend=NAME" in done.stdout
 
 
 USERS_TEST = """
@@ -168,9 +189,23 @@ def test_conform_runs_the_kit_and_says_what_it_found(tmp_path: Path) -> None:
     assert found["devices"]["reference"]["parts"]["launches"]["passed"] == 2
     none = subprocess.run([*command, "-k", "no_such"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert none.returncode != 0
-    other = subprocess.run([*command, "--device", "cpu"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert other.returncode == 1
-    assert "'cpu' is a device of cpu, not of reference" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "what", "fix"),
+    [
+        (["reference", "--device", "cpu"], "'cpu' is a device of cpu, not of reference", "conform cpu --device cpu"),
+        (["reference", "--device", "absent"], "no backend is named 'absent'; installed: .*reference", "check the name"),
+        (["absent"], "no backend is named 'absent'; installed: .*reference", "check the name"),
+        (["reference:0"], "'reference:0' is not the name", "conform reference --device reference:0"),
+        (["Reference"], "'Reference' is not the name of a backend", "quernel conform reference\n"),
+    ],
+)
+def test_conform_says_which_backends_there_are(tmp_path: Path, given: list[str], what: str, fix: str) -> None:
+    command = [sys.executable, "-m", "quernel.cli", "conform", *given]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(rf"Error: {what}[^\n]*\n  fix: .*{fix}.*", done.stderr, re.DOTALL)
 
 
 @pytest.mark.timeout(900)

@@ -66,14 +66,20 @@ def _devices_of(backend: str, devices: tuple[str, ...]) -> list[str]:
     import quernel as qn
     from quernel.errors import DeviceError
 
-    found = [qn.device(spec) for spec in devices or (backend,)]
-    for spec, device in zip(devices, found, strict=False):
+    if not devices:
+        name = qn.device(backend).info.backend
+        if name != backend:
+            more = "" if name == backend.lower() else f" --device {backend}"
+            raise DeviceError(f"{backend!r} is not the name of a backend", fix=f"quernel conform {name}{more}")
+        return [backend]
+    for spec in devices:
+        device = qn.device(spec)
         if device.info.backend != backend:
             raise DeviceError(
                 f"{spec!r} is a device of {device.info.backend}, not of {backend}",
                 fix=f"quernel conform {device.info.backend} --device {spec}",
             )
-    return list(devices) or [backend]
+    return list(devices)
 
 
 def _command(specs: list[str], quick: bool, selected: str | None, workers: str | None, report: Path) -> list[str]:

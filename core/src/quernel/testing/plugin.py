@@ -83,6 +83,16 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("FUZZ_EXAMPLES", "8")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Opens the devices that were asked for.
+
+    Raises:
+        pytest.UsageError: there is no such backend, or no such device.
+    """
+    if not hasattr(session.config, "workerinput"):  # what starts the workers has looked before
+        _open_asked(session.config)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Runs what takes `quernel_device` once per device."""
     if "quernel_device" in metafunc.fixturenames:
@@ -112,17 +122,29 @@ def _specs(config: pytest.Config) -> list[str]:
 
 
 def _chosen(config: pytest.Config) -> list[str]:
-    import quernel as qn
-
     asked = [*config.getoption("--quernel-backend"), *config.getoption("--quernel-device")]
-    for spec in asked:
-        try:
-            qn.device(spec)
-        except qn.errors.QuernelError as error:
-            raise pytest.UsageError(f"no device for {spec!r}: {error}") from error
     if asked:
         return list(dict.fromkeys(asked))
+    import quernel as qn
+
     return list(dict.fromkeys(info.backend for info in qn.devices()))
+
+
+def _open_asked(config: pytest.Config) -> None:
+    """Opens each device that the command line names, so that a wrong name is seen before anything is collected."""
+    for option in ("--quernel-backend", "--quernel-device"):
+        for spec in config.getoption(option):
+            import quernel as qn
+
+            try:
+                name = qn.device(spec).info.backend
+            except qn.errors.QuernelError as error:
+                raise pytest.UsageError(f"{option} {spec}: {error}") from error
+            if option == "--quernel-backend" and spec != name:
+                raise pytest.UsageError(
+                    f"{option} {spec}: {spec!r} is not the name of a backend\n"
+                    f"  fix: --quernel-backend {name}, or --quernel-device {spec}"
+                )
 
 
 def _is_quick(config: pytest.Config) -> bool:
