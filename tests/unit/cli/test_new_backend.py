@@ -50,6 +50,12 @@ def test_no_word_of_a_template_is_left(name, tmp_path, capsys):
             compile(text, str(path), "exec")
 
 
+def test_no_module_hides_one_of_python_from_who_starts_in_its_folder():
+    modules = {Path(path).stem for path in package_files("metal") if path.endswith(".py")}
+    assert "plugin" in modules
+    assert modules & sys.stdlib_module_names == set()
+
+
 BACKEND_AND_KERNEL = """
 import numpy as np
 import quernel as qn

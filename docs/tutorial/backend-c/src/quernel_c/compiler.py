@@ -17,7 +17,7 @@ from quernel.capabilities import Capabilities, TargetInfo
 from quernel.compiler import AlignedVariant, ArtifactId, CFamilyCompiler, CompilationError, LoweredText, Signature
 from quernel.runtime.operations import Unavailable
 from quernel_c._toolchain import Toolchain, compile_library, find_toolchain
-from quernel_c.types import CArtifact
+from quernel_c.artifacts import CArtifact
 
 if TYPE_CHECKING:
     from quernel.codegen.dialect import Dialect

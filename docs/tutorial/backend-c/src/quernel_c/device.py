@@ -8,7 +8,7 @@ from typing import Any
 from quernel.compiler import ArtifactHeader
 from quernel.geometry import Geometry
 from quernel.runtime.host_memory import HostMemoryOperations
-from quernel_c.types import Loaded
+from quernel_c.artifacts import Loaded
 
 __all__ = ["CDevice"]
 

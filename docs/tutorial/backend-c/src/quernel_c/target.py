@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quernel.compiler import AlignedVariant, ArtifactId, LaunchFacts, PersistentTarget
 from quernel_c import _driver
-from quernel_c.types import CArtifact, Loaded
+from quernel_c.artifacts import CArtifact, Loaded
 
 __all__ = ["CTarget"]
 
