@@ -136,6 +136,7 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'quernel' has no attribute {name!r}")
+    import_module("quernel.forks")  # First of all: from here on a fork waits for what is being imported.
     value = getattr(import_module(home), "bool_" if name == "bool" else name)
     globals()[name] = value
     return value

@@ -166,7 +166,7 @@ def test_a_short_launch_wakes_workers_only_in_a_row_of_launches_and_not_each_tim
 
 
 def test_what_several_threads_write_shares_no_cache_line(native: NativeWorkers) -> None:
-    written = [native_pool._EPOCH, native_pool._PARKED, native_pool._ACTIVE, native_pool._OPEN, native_pool._OWNER]
+    written = [native_pool._EPOCH, native_pool._PARKED, native_pool._ACTIVE, native_pool._OPEN, native_pool.OWNER]
     lines = [offset // 64 for offset in (*written, native_pool._ENTRY)]
     assert len(set(lines)) == len(lines)
     assert native._address % 64 == 0

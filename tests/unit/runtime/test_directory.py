@@ -151,7 +151,7 @@ def test_used_device_that_was_closed_is_opened_anew_for_the_next_launch(installe
 def test_default_device_that_a_fork_left_behind_says_so() -> None:
     found = DeviceDirectory(Source(ScriptedBackend("cuda", CUDA)))
     found.set_default("cuda:1")
-    found.current()._left_behind()
+    found.current().renew_after_fork()
     with pytest.raises(DeviceError, match="before this process was forked"):
         found.current().check_open()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from quernel.errors import CompilationError, DeviceError
+from quernel.forks import around
 
 __all__ = [
     "Library",
@@ -41,22 +42,26 @@ def _llvm() -> Any:
     """`llvmlite.binding`, with the host's code generator ready."""
     import llvmlite.binding as llvm
 
+    around(_rest, _go_on)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_rest, after_in_parent=_go_on, after_in_child=_go_on)
     return llvm
 
 
 def _rest() -> None:
     """Before a fork: waits until no thread is within LLVM, whose locks the child would otherwise find held for ever."""
     _linking.acquire()
-    _llvm().ffi.lib._lock.__enter__()  # llvmlite's own, which it takes for every call
+    _llvmlite_lock().__enter__()
 
 
 def _go_on() -> None:
-    _llvm().ffi.lib._lock.__exit__(None, None, None)
+    _llvmlite_lock().__exit__(None, None, None)
     _linking.release()
+
+
+def _llvmlite_lock() -> Any:
+    """llvmlite's own, which it takes for every call."""
+    return sys.modules["llvmlite.binding.ffi"].lib._lock
 
 
 @cache

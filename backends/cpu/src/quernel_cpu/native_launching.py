@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import struct
 import sys
 import threading
@@ -22,6 +21,7 @@ from quernel import settings
 from quernel.compiler.artifacts import HeaderParameter, Slot, SlotKind
 from quernel.dtypes import BY_NAME, f32, f64
 from quernel.errors import DeviceError
+from quernel.forks import in_child
 from quernel.runtime.argument_types import alignment_of
 from quernel.runtime.scalars import LARGEST_FLOAT
 from quernel_cpu import native_launch as native
@@ -212,8 +212,7 @@ def _start_over() -> None:
     _lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_over)
+in_child(_start_over)
 
 
 # --- the code ---------------------------------------------------------------------------------------------------------

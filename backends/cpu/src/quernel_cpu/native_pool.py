@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["POOL_BYTES", "RUN", "SHARE_BYTES", "WORKER", "pool_ir"]
+__all__ = ["OWNER", "POOL_BYTES", "RUN", "SHARE_BYTES", "WORKER", "pool_ir"]
 
 SHARE_BYTES: Final = 64
 """A thread's share of a job, the next item and the end, on a cache line of its own."""
@@ -31,7 +31,9 @@ RUN: Final = "quernel_pool_run"
 WORKER: Final = "quernel_pool_worker"
 """`ptr worker(start)`, with `start` the address of the pool's address and the worker's number; never returns."""
 
-_EPOCH, _PARKED, _ACTIVE, _WAITING, _OPEN, _OWNER = 0, 64, 128, 132, 192, 320
+_EPOCH, _PARKED, _ACTIVE, _WAITING, _OPEN = 0, 64, 128, 132, 192
+OWNER: Final = 320
+"""Where a word lies that is not 0 while a launch has the pool."""
 _ENTRY, _CELLS, _GEOMETRY, _STRIDE, _SHARES, _STEP, _WANTED, _CORE = 384, 392, 400, 408, 416, 424, 432, 436
 MASK: Final = 512
 MASK_BYTES: Final = 128
@@ -215,7 +217,7 @@ tell:
 define i32 @{RUN}(ptr %pool, ptr %run, ptr %cells, ptr %geometry, i64 %stride, ptr %shares, i64 %first, i64 %end,
     i64 %step, i32 %workers, i32 %wakes) {{
 entry:
-{at("%owner", _OWNER)}
+{at("%owner", OWNER)}
 {at("%epoch", _EPOCH)}
 {at("%parked", _PARKED)}
 {at("%active", _ACTIVE)}

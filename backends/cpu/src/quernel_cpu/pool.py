@@ -20,6 +20,7 @@ from queue import SimpleQueue
 
 from quernel import settings
 from quernel.compiler.own_workers import num_cores
+from quernel.forks import in_child
 
 __all__ = ["available_threads", "run_pieces", "threads_of_launch"]
 
@@ -192,8 +193,7 @@ def _start_over() -> None:
     _workers = _Workers()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_over)
+in_child(_start_over)
 
 
 def run_pieces(piece: Piece, bounds: list[tuple[int, int]], num_threads: int) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from quernel.errors import DeviceError
+from quernel.forks import in_child
 from quernel_cpu import native_pool
 from quernel_cpu.code_image import is_image, map_image
 from quernel_cpu.host import host
@@ -131,6 +132,14 @@ class NativeWorkers:
             return False
         self._woke_ns = now_ns
         return True
+
+    def leave_behind(self) -> None:
+        """In a forked child, which has none of the threads: no launch gets these workers any more.
+
+        Launches prepared in the parent still refer to them, so they are kept.
+        """
+        self._memory[native_pool.OWNER : native_pool.OWNER + 4].view(np.int32)[0] = 1
+        _left_behind.append(self)
 
     def _start(self, num_workers: int) -> None:
         """Starts as many in all, unless that is being done: a signal's handler may have interrupted it to launch."""
@@ -299,13 +308,17 @@ def make_native_workers() -> NativeWorkers | None:
     return _making.workers
 
 
+_left_behind: list[NativeWorkers] = []
+
+
 def _start_over() -> None:
     global _making
-    _making = _Making()
+    workers, _making = _making.workers, _Making()
+    if workers is not None:
+        workers.leave_behind()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_over)
+in_child(_start_over)
 
 
 def _log() -> Logger:

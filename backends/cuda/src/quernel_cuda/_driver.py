@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any, Final
 
 from quernel.errors import DeviceError, LaunchError, QuernelError, ValidationError
-from quernel.forks import check_driver, driver_started
+from quernel.forks import check_driver, in_child, starting_driver
 from quernel_cuda.ahead import importing
 
 __all__ = [
@@ -96,7 +96,18 @@ def driver() -> Any:
     with _lock:
         if _missing is not None:
             raise DriverMissingError(_missing[0], fix=_missing[1])
-        return _loaded if _loaded is not None else _load()
+        if _loaded is None:
+            with starting_driver("cuda"):
+                return _load()
+        return _loaded
+
+
+def _renew_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+in_child(_renew_after_fork)
 
 
 def _load() -> Any:
@@ -114,7 +125,6 @@ def _load() -> Any:
     else:
         if not int(status):
             _loaded = bindings
-            driver_started("cuda")
             return bindings
         name = status.name
         _absent = name == "CUDA_ERROR_NO_DEVICE"

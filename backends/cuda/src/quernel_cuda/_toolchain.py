@@ -18,6 +18,7 @@ from typing import Any, Final
 import attrs
 
 from quernel.errors import CompilationError
+from quernel.forks import Passage
 from quernel.plugins.entries import installed_version
 from quernel_cuda.cubins import resources
 
@@ -139,9 +140,7 @@ def compile_unit(text: str, options: tuple[str, ...], entries: Sequence[str]) ->
 def _compiled(text: str, options: tuple[str, ...], expression: str | None) -> Iterator[tuple[Any, Any, str]]:
     """NVRTC's functions, a compiled program and its log; the program ends with the context."""
     api = nvrtc()
-    status, program = api.nvrtcCreateProgram(text.encode(), _FILE.encode(), 0, None, None)
-    _check(status)
-    try:
+    with _inside, _program(api, text) as program:
         if expression is not None:
             status, *_ = api.nvrtcAddNameExpression(program, expression.encode())
             _check(status)
@@ -151,6 +150,18 @@ def _compiled(text: str, options: tuple[str, ...], expression: str | None) -> It
         if int(status):
             raise CompilationError(f"NVRTC reports {status.name}", chain=tuple(log.strip().splitlines()))
         yield api, program, log
+
+
+_inside = Passage()
+"""NVRTC has locks of its own, which a forked child would find held for ever."""
+
+
+@contextmanager
+def _program(api: Any, text: str) -> Iterator[Any]:
+    status, program = api.nvrtcCreateProgram(text.encode(), _FILE.encode(), 0, None, None)
+    _check(status)
+    try:
+        yield program
     finally:
         api.nvrtcDestroyProgram(program)
 

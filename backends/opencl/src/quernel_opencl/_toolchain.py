@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from quernel.errors import CompilationError, DeviceError
-from quernel.forks import check_driver, driver_started
+from quernel.forks import check_driver, in_child, starting_driver
 
 __all__ = [
     "FoundDevice",
@@ -55,9 +55,17 @@ def opencl() -> Any:
         return _imported[0]
     with _importing:  # One thread at a time changes the process's environment, and one alone.
         if not _imported:
-            _imported.append(_import())
-            driver_started("opencl")
+            with starting_driver("opencl"):
+                _imported.append(_import())
     return _imported[0]
+
+
+def _renew_after_fork() -> None:
+    global _importing, _lock
+    _importing, _lock = threading.Lock(), threading.Lock()
+
+
+in_child(_renew_after_fork)
 
 
 def _import() -> Any:

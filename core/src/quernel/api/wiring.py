@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import TYPE_CHECKING
+
+from quernel.forks import renewed
 
 if TYPE_CHECKING:
     from quernel.plugins import BackendCatalog, Observers
@@ -18,10 +19,7 @@ def catalog() -> BackendCatalog:
     """The installed backends."""
     from quernel.plugins.backends import BackendCatalog
 
-    made = BackendCatalog()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=made.renew_after_fork)
-    return made
+    return renewed(BackendCatalog())
 
 
 @cache
@@ -29,10 +27,7 @@ def observers() -> Observers:
     """The installed observers and store layers."""
     from quernel.plugins.observers import Observers
 
-    made = Observers()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=made.renew_after_fork)
-    return made
+    return renewed(Observers())
 
 
 class _InstalledBackends:

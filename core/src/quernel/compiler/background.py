@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from quernel.forks import in_child
 
 if TYPE_CHECKING:
     from quernel.compiler.threads import CompilationThreads
@@ -70,5 +71,4 @@ def _renew_after_fork() -> None:
     _lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)
+in_child(_renew_after_fork)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from quernel.dtypes import ParameterType
+from quernel.forks import renewed
 from quernel.geometry import LaunchForm
 from quernel.options import DEFAULT_OPTIONS, KernelOptions
 
@@ -91,7 +90,7 @@ class KernelDefinition:
         self._expand = expand
         self._expanded: tuple[Module, bool] | None = None
         self._lock = threading.Lock()
-        _definitions.add(self)
+        renewed(self)
 
     @property
     def name(self) -> str:
@@ -144,23 +143,12 @@ class KernelDefinition:
         self._expand = None
         self._expanded = None
         self._lock = threading.Lock()
-        _definitions.add(self)
+        renewed(self)
         if state["ir"] is not None:
             from quernel.ir.parser import parse_module
 
             self._expanded = (parse_module(state["ir"]), state["storable"])
 
-    def _renew_after_fork(self) -> None:
+    def renew_after_fork(self) -> None:
+        """In a forked child."""
         self._lock = threading.Lock()  # a thread of the parent may be expanding the kernel
-
-
-_definitions: weakref.WeakSet[KernelDefinition] = weakref.WeakSet()
-
-
-def _renew_definitions() -> None:
-    for definition in list(_definitions):
-        definition._renew_after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_definitions)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.errors import StoreError
+from quernel.forks import renewed
 
 if TYPE_CHECKING:
     from quernel.compiler.halves import CompilationTarget
@@ -56,6 +57,7 @@ class GuardedTarget(Generic[VariantT, ArtifactT, LoadedT]):
         self._reopen_s = math.inf
         self._rest: tuple[object, float] = (None, 0.0)
         self._by_digest: weakref.WeakValueDictionary[str, SharedLoad[LoadedT]] = weakref.WeakValueDictionary()
+        renewed(self)
 
     @property
     def name(self) -> str:

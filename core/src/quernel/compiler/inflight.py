@@ -11,6 +11,7 @@ from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.compiler.definition import KernelDefinition
 from quernel.compiler.guarded_target import SharedLoad
 from quernel.compiler.recording import CompilationRecording
+from quernel.forks import renewed
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -144,6 +145,7 @@ class Job:
         self.worker = ""
         self.why_missed: tuple[str, ...] = ()
         self.recording = CompilationRecording()
+        renewed(self)
 
     @property
     def key(self) -> TableKey:
@@ -194,6 +196,16 @@ class Job:
         self.artifact = artifact
         self.is_from_store = from_store
         self.lowered = None
+
+    def renew_after_fork(self) -> None:
+        """In a forked child: the threads that drive it and wait for it are not there, and may have held its locks."""
+        self.num_waiters = 0
+        has_driver = self.state is JobState.ACTIVE
+        if has_driver:
+            self.state = JobState.ABANDONED
+        is_settled, self.done = has_driver or self.done.is_set(), threading.Event()
+        if is_settled:
+            self.done.set()
 
     def start_afresh(self) -> None:
         """Takes back an answer that the device refused: now it has to be compiled."""

@@ -10,6 +10,7 @@ from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import KernelDefinition
 from quernel.compiler.halves import ANY_LAUNCH, ArtifactCompiler
 from quernel.compiler.loader import KernelLoader, LoadedKernel
+from quernel.forks import renewed
 from quernel.wording import counted
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ class _Requests(Generic[VariantT, LoadedT]):
         self._lock = threading.Lock()
         self._pending: list[Pending[VariantT, LoadedT]] = []
         self._most = 64
+        renewed(self)
 
     def add(self, pending: Pending[VariantT, LoadedT]) -> None:
         with self._lock:
@@ -169,6 +171,9 @@ class _Requests(Generic[VariantT, LoadedT]):
         with self._lock:
             taken, self._pending = self._pending, []
             return tuple(taken)
+
+    def renew_after_fork(self) -> None:
+        self._lock = threading.Lock()
 
 
 def _wait(pending: Pending[Any, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -69,7 +68,6 @@ class KernelLoader(Generic[VariantT, ArtifactT, LoadedT]):
         self._environment = environment if environment is not None else caching_environment
         self._records = records
         self._known_environments: weakref.WeakSet[Environment] = weakref.WeakSet()
-        _loaders.add(self)
 
     def __len__(self) -> int:
         return len(self._loaded)
@@ -297,10 +295,6 @@ class KernelLoader(Generic[VariantT, ArtifactT, LoadedT]):
 
         environment.when_closed(forget)
 
-    def _renew_after_fork(self) -> None:
-        self._guarded.renew_after_fork()
-        self._tables.renew_after_fork()
-
 
 def _own(failure: BaseException) -> BaseException:
     from quernel.compiler.failures import own_copy
@@ -325,15 +319,3 @@ def caching_environment() -> Environment | None:
     from quernel.store import current_environment
 
     return None if settings.no_cache() else current_environment()
-
-
-_loaders: weakref.WeakSet[KernelLoader[Any, Any, Any]] = weakref.WeakSet()
-
-
-def _renew_loaders() -> None:
-    for loader in _loaders:
-        loader._renew_after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_loaders)

@@ -7,6 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from quernel.forks import in_child
+
 if TYPE_CHECKING:
     from quernel.compiler.processes import CompilationProcesses
     from quernel.compiler.threads import CompilationThreads
@@ -80,5 +82,4 @@ def _renew_after_fork() -> None:
     _lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)
+in_child(_renew_after_fork)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
@@ -17,6 +15,7 @@ import attrs
 from quernel import settings
 from quernel.compiler.results import WorkerLostError
 from quernel.compiler.worker_process import WorkerProcess, packed_call
+from quernel.forks import renewed
 
 __all__ = ["CompilationProcesses"]
 
@@ -59,7 +58,7 @@ class CompilationProcesses(Executor):
         self._is_closed = False
         self._failure: str | None = None
         self._warm_up: bytes | None = None
-        _pools.add(self)
+        renewed(self)
 
     @property
     def num_workers(self) -> int:
@@ -238,22 +237,10 @@ class CompilationProcesses(Executor):
             if task.future.set_running_or_notify_cancel():
                 task.future.set_exception(BrokenExecutor(self._failure))
 
-    def _forget_after_fork(self) -> None:
+    def renew_after_fork(self) -> None:
         """In a forked child: the processes are the parent's, and the threads that served them are not here."""
         self._changed = threading.Condition()
         self._workers = set()
         self._threads = []
         self._tasks = deque()
         self._num_idle = 0
-
-
-_pools: weakref.WeakSet[CompilationProcesses] = weakref.WeakSet()
-
-
-def _forget_pools() -> None:
-    for pool in list(_pools):
-        pool._forget_after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pools)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Final
 
 from quernel.errors import LaunchError
+from quernel.forks import in_child
 
 __all__ = [
     "Compiling",
@@ -46,8 +46,7 @@ def _renew_after_fork() -> None:
     standing.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)
+in_child(_renew_after_fork)
 
 _thread = threading.local()
 _is_allowed: ContextVar[bool] = ContextVar("quernel_compiling_is_allowed", default=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from quernel.compiler.definition import KernelDefinition
 from quernel.compiler.guarded_target import SharedLoad
 from quernel.compiler.inflight import Found, Job, JobState, LoadedKernel, TableKey
+from quernel.forks import renewed
 
 if TYPE_CHECKING:
     from quernel.compiler.registrations import RegistrationCounts
@@ -37,6 +38,7 @@ class LoaderTables:
         self._num_compiled = 0
         self._num_loaded = 0
         self._num_failed = 0
+        renewed(self)
 
     # --- registering --------------------------------------------------------------------------------------------------
 
@@ -198,14 +200,9 @@ class LoaderTables:
     def renew_after_fork(self) -> None:
         """A new lock; what other threads of the parent had in flight never ends here."""
         self._lock = threading.Lock()
-        jobs, self._in_flight = self._in_flight, {}
-        self._leaders = {}
-        for job in (*jobs.values(), *self._queued.values()):
-            job.done = threading.Event()  # the old one may have been held
-            job.num_waiters = 0
-        for job in jobs.values():
-            job.state = JobState.ABANDONED
-            job.done.set()
+        self._in_flight, self._leaders = {}, {}
+        # A thread may have been about to take one.
+        self._queued = {key: job for key, job in self._queued.items() if job.state is JobState.QUEUED}
 
     def _registered(self, key: TableKey, definition: KernelDefinition) -> Job:
         self._num_registered += 1

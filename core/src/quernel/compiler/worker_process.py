@@ -10,13 +10,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from quernel import settings
 from quernel.compiler.frames import read_frame, skip_to_greeting, write_frame
 from quernel.compiler.results import WorkerLostError
+from quernel.forks import around, renewed
 
 __all__ = ["WorkerProcess", "packed_call"]
 
@@ -46,7 +46,7 @@ class WorkerProcess:
         self._errors = _scratch_file()
         with _starting:
             self._process = _started(self._errors)
-            _workers.add(self)
+            renewed(self)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._inbox, self._outbox = self._process.stdin, self._process.stdout
@@ -123,7 +123,7 @@ class WorkerProcess:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
-    def _forget_after_fork(self) -> None:
+    def renew_after_fork(self) -> None:
         """In a forked child: lets go of the parent's worker, which would not notice its parent's end otherwise."""
         self._close_pipes()
         self._process.returncode = 0  # not this process's child, so not to be waited for
@@ -233,19 +233,8 @@ def _scratch_file() -> BinaryIO | None:
     return file
 
 
-_workers: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
-_starting = threading.Lock()
+_starting = threading.RLock()
 """Held while a worker starts, and while this process forks: a child must know all whose pipes it got."""
 
 
-def _forget_workers() -> None:
-    global _starting
-    _starting = threading.Lock()
-    for worker in list(_workers):
-        worker._forget_after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=lambda: _starting.acquire(), after_in_parent=lambda: _starting.release(), after_in_child=_forget_workers
-    )
+around(_starting.acquire, _starting.release)

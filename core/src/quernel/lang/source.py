@@ -12,7 +12,6 @@ import functools
 import inspect
 import io
 import linecache
-import os
 import sys
 import textwrap
 import threading
@@ -22,6 +21,7 @@ from collections.abc import Iterator
 import attrs
 
 from quernel.errors import KernelSyntaxError
+from quernel.forks import in_child
 from quernel.identity import code_digest
 from quernel.locations import Location
 
@@ -149,8 +149,7 @@ def _renew_after_fork() -> None:
     _parsing = threading.Lock()  # a thread of the parent may be parsing
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)
+in_child(_renew_after_fork)
 
 
 def _compiled(text: str, file: str, flags: int) -> tuple[ast.Module, types.CodeType]:

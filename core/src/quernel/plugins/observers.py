@@ -78,14 +78,14 @@ class Observers:
             if not self._loaded:
                 entries = installed_entries(PLUGINS, self._path)
                 if entries:
-                    self._manager = self._registered(entries)
+                    self._manager, self._infos = self._registered(entries)
                 self._loaded = True
         return self._manager
 
-    def _registered(self, entries: tuple[PluginEntry, ...]) -> ObserverManager:
+    def _registered(self, entries: tuple[PluginEntry, ...]) -> tuple[ObserverManager, list[BackendInfo]]:
         from quernel.plugins.hooks import ObserverManager
 
-        manager = ObserverManager()
+        manager, infos = ObserverManager(), []
         for entry in entries:
             reason = fix = ""
             try:
@@ -100,8 +100,8 @@ class Observers:
                 if not isinstance(error, PluginError) and manager.has_plugin(entry.name):
                     manager.unregister(name=entry.name)
                 _warn("plugin %s of %s is not used: %s", entry.name, entry.origin, reason)
-            self._infos.append(BackendInfo(entry.name, entry.distribution, entry.version, not reason, reason, fix))
-        return manager
+            infos.append(BackendInfo(entry.name, entry.distribution, entry.version, not reason, reason, fix))
+        return manager, infos
 
     def _switch_off(self, manager: ObserverManager, name: str, hook: str, error: BaseException) -> None:
         with self._lock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from quernel.dtypes import DType, ValueType, bf16, bool_, u16
+from quernel.forks import in_child
 from quernel.ir.nodes import AtomicOp, BinaryOp, CompareOp
 from quernel.ir.semantics import Value, binary, bitcast, compare
 from quernel.ir.sites import outside_error
@@ -30,8 +30,7 @@ def _renew_after_fork() -> None:
     _atomics = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)
+in_child(_renew_after_fork)
 
 _ATOMIC_BINARY: Final = {
     AtomicOp.ADD: BinaryOp.ADD,

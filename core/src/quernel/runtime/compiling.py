@@ -10,6 +10,7 @@ from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.definition import KernelDefinition
 from quernel.compiler.reentrancy import is_compiling_allowed, refuse_while_compiling
 from quernel.errors import CompilationError, KernelSyntaxError, KernelTypeError, LaunchError
+from quernel.forks import renewed
 from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.interceptors import LaunchMode, modes
 from quernel.wording import counted
@@ -57,6 +58,11 @@ class CompilingLaunches(LaunchMode):
         self._progress = progress
         self._wanted: Wanted = {}
         self._arrays: Arrays = []
+        self._ending = threading.Lock()
+        renewed(self)
+
+    def renew_after_fork(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not there."""
         self._ending = threading.Lock()
 
     def __len__(self) -> int:

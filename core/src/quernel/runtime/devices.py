@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, final
@@ -13,7 +11,7 @@ import numpy as np
 
 from quernel.dtypes import DType, StructType, VectorType, f64
 from quernel.errors import DeviceError, LaunchError, QuernelError
-from quernel.forks import FORKED_FIX, driver_started
+from quernel.forks import FORKED_FIX, driver_started, renewed
 from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides, element_of, is_alike, reach_of
 from quernel.runtime.interceptors import before_waiting, standing
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory
@@ -76,7 +74,7 @@ class Device:
         self._kernels: Kernels[Any, Any, Any] | None = None
         if not operations.survives_fork:
             driver_started(self.info.backend)
-        _devices.add(self)
+        renewed(self)
 
     def __repr__(self) -> str:
         closed = ", closed" if self.is_closed else ""
@@ -424,7 +422,7 @@ class Device:
                     self._on_close(self)
                 self.operations.close()
 
-    def _left_behind(self) -> None:
+    def renew_after_fork(self) -> None:
         """In the child of a fork: only what has no driver's context goes on."""
         self._lock = threading.RLock()
         self.interceptors = ()
@@ -432,18 +430,6 @@ class Device:
         if not self.operations.survives_fork:
             self.is_closed = True
             self._closed_because = "a driver's context does not survive a fork"
-
-
-_devices: weakref.WeakSet[Device] = weakref.WeakSet()
-
-
-def _leave_behind() -> None:
-    for device in list(_devices):
-        device._left_behind()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_behind)
 
 
 def _element_for(source: Any, dtype: Any) -> DType | StructType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from quernel import settings
 from quernel.errors import DeviceError, PluginError, QuernelError
+from quernel.forks import renewed
 from quernel.runtime.operations import Backend, DeviceInfo, Unavailable
 
 if TYPE_CHECKING:
@@ -312,11 +312,8 @@ def _is_target(backend: Backend, name: str) -> bool:
     return True
 
 
-directory = DeviceDirectory()
+directory = renewed(DeviceDirectory())
 """The directory of this process."""
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=directory.renew_after_fork)
 
 
 @final

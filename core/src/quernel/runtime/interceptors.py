@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
 from quernel.compiler.reentrancy import stand, standing, step_aside
+from quernel.forks import in_child
 
 if TYPE_CHECKING:
     from quernel.runtime.arrays import DeviceArray
@@ -100,8 +100,7 @@ def _start_over() -> None:
     standing[:] = modes()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_over)
+in_child(_start_over)
 
 
 def is_taken(launch: RequestedLaunch) -> bool:

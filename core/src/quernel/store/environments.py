@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from quernel import settings
 from quernel.errors import StoreError
+from quernel.forks import in_child, renewed
 
 __all__ = ["Environment", "current_environment", "default_environment", "environment", "generation"]
 
@@ -46,6 +47,7 @@ class Environment:
         self._held: dict[object, Any] = {}
         self._callbacks: list[Callable[[Environment], object]] = []
         _environments.add(self)
+        renewed(self)
 
     def __repr__(self) -> str:
         return f"Environment({self.path!r})"
@@ -115,7 +117,8 @@ class Environment:
 
                 logging.getLogger(__name__).exception("closing the environment %s", self.path)
 
-    def _renew_after_fork(self) -> None:
+    def renew_after_fork(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not there."""
         self._lock = threading.RLock()
 
 
@@ -241,12 +244,9 @@ def _close_all() -> None:
             opened.close()
 
 
-def _renew_all() -> None:
+def _renew_registry() -> None:
     global _registry_lock
     _registry_lock = threading.Lock()
-    for opened in _environments:
-        opened._renew_after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_all)
+in_child(_renew_registry)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from quernel.errors import StoreError
+from quernel.forks import around, renewed
 from quernel.store.database import DamagedStoreError, Found, StoreReader, open_writable
 from quernel.store.names import StoredArtifact
 from quernel.store.rows import (
@@ -52,6 +52,7 @@ class LocalLayer:
         self._writer = StoreWriter(self.folder, self.locks_folder)
         self._used: dict[str, bytes] = {}
         _layers.add(self)
+        renewed(self)
 
     def open(self) -> None:
         """Makes sure that there is a store to read, or that one can be made.
@@ -287,7 +288,8 @@ class LocalLayer:
         except StoreError as error:
             _log_debug("cannot collect old artifacts: %s", error)
 
-    def _renew_after_fork(self) -> None:
+    def renew_after_fork(self) -> None:
+        """In a forked child: handles of its own."""
         self._used = {}
         _keep_for_ever((self.reader.abandon(), self._writer.abandon()))
 
@@ -337,11 +339,6 @@ def _keep_for_ever(handles: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(handles))
 
 
-def _renew_layers() -> None:
-    for layer in _layers:
-        layer._renew_after_fork()
-
-
 _resting: list[StoreWriter | StoreReader] = []
 
 
@@ -356,10 +353,4 @@ def _go_on() -> None:
         _resting.pop().go_on()
 
 
-def _renew_in_child() -> None:
-    _resting.clear()
-    _renew_layers()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_rest, after_in_parent=_go_on, after_in_child=_renew_in_child)
+around(_rest, _go_on, renew=_resting.clear)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quernel import settings
 from quernel.errors import StoreError
+from quernel.forks import renewed
 from quernel.store.folders import make_folder, translated
 from quernel.store.records import CompilationBatchRecord, CompilationOutcome, CompilationRecord
 
@@ -44,7 +44,7 @@ class RecordLog:
         self._path: str | None = None
         self._is_stopped = False
         self._torn = False
-        _logs.add(self)
+        renewed(self)
 
     @property
     def path(self) -> str | None:
@@ -115,7 +115,8 @@ class RecordLog:
         header = {"format": _FORMAT, "schema": _SCHEMA, "started_ns": started, "pid": os.getpid()}
         self._write(json.dumps(header, separators=(",", ":")))
 
-    def _renew_after_fork(self) -> None:
+    def renew_after_fork(self) -> None:
+        """In a forked child: a file of its own."""
         # The parent's file stays open here, unused: a descriptor is all that it costs.
         self._lock = threading.Lock()
         self._handle, self._path, self._torn = None, None, False
@@ -277,15 +278,3 @@ def _typed(value: Any, kind: type) -> Any:
 
 def _optional(value: Any, kind: type) -> Any:
     return None if value is None else _typed(value, kind)
-
-
-_logs: weakref.WeakSet[RecordLog] = weakref.WeakSet()
-
-
-def _renew_logs() -> None:
-    for log in _logs:
-        log._renew_after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_logs)
