@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from tests.unit.cuda.harness import array, const, definition, index, kernel, load, scalar, store
+from tests.unit.ir_by_hand import array, const, definition, index, kernel, load, scalar, store
 
 from quernel.codegen.names import Names
 from quernel.compiler import (

@@ -6,6 +6,7 @@ import re
 
 import attrs
 import pytest
+from tests.unit.ir_by_hand import const, load, place, store
 
 from quernel.codegen.generate import GeneratedText, generate
 from quernel.codegen.pointers import Pointers
@@ -21,14 +22,12 @@ from quernel.ir.nodes import (
     Cast,
     Compare,
     CompareOp,
-    Const,
     Expr,
     For,
     Function,
     If,
     IndexKind,
     Kernel,
-    Load,
     Local,
     LocalVariable,
     Loop,
@@ -37,10 +36,7 @@ from quernel.ir.nodes import (
     Module,
     Param,
     Parameter,
-    Place,
     Return,
-    Root,
-    RootKind,
     Select,
     Stmt,
     Store,
@@ -53,18 +49,6 @@ from quernel.options import KernelOptions
 from quernel_opencl.lowering import OPENCL_C
 
 I = ThreadIndex(kind=IndexKind.GLOBAL_ID, axis=0)
-
-
-def const(value: object, dtype: DType = i64) -> Const:
-    return Const(value=value, type=dtype)  # type: ignore[arg-type]
-
-
-def at(name: str, dtype: DType, *indices: Expr) -> Place:
-    return Place(root=Root(RootKind.PARAM, name), indices=indices or (I,), type=dtype)
-
-
-def load(name: str, dtype: DType, *indices: Expr) -> Load:
-    return Load(place=at(name, dtype, *indices))
 
 
 def binary(op: BinaryOp, left: Expr, right: Expr) -> Binary:
@@ -114,7 +98,7 @@ def text(made: Module) -> str:
 def value(expr: Expr, **arrays: DType) -> str:
     """How an expression reads when it is stored."""
     assert isinstance(expr.type, DType)
-    made = module((Store(place=at("out", expr.type), value=expr),), arrays={**arrays, "out": expr.type})
+    made = module((Store(place=place("out", expr.type), value=expr),), arrays={**arrays, "out": expr.type})
     (line,) = [line for line in text(made).splitlines() if line.strip().startswith("out[")]
     return line.strip().removeprefix("out[(long)get_global_id(0) + start0] = ").removesuffix(";")
 
@@ -149,7 +133,7 @@ def saxpy(name: str = "saxpy") -> Module:
     product = binary(BinaryOp.MUL, Param(name="a", type=f32), load("x", f32, i))
     body = (
         Assign(name="i", value=I),
-        Store(place=at("y", f32, i), value=binary(BinaryOp.ADD, product, load("y", f32, i))),
+        Store(place=place("y", f32, i), value=binary(BinaryOp.ADD, product, load("y", f32, i))),
     )
     return module(body, arrays={"x": f32, "y": f32}, scalars={"a": f32}, variables={"i": i64}, name=name)
 
@@ -245,9 +229,7 @@ def test_conditions_need_no_parentheses_where_everybody_knows_the_order() -> Non
 def test_helpers_are_there_only_when_used_and_before_their_users() -> None:
     plain = text(saxpy())
     assert "qn_" not in plain
-    rounding = text(
-        module((Store(place=at("y", f16), value=Cast(operand=load("x", f64), type=f16)),), arrays={"x": f64, "y": f16})
-    )
+    rounding = text(module((store("y", Cast(operand=load("x", f64), type=f16)),), arrays={"x": f64, "y": f16}))
     definitions = re.findall(r"^static \w+ (qn_\w+)\(", rounding, re.MULTILINE)
     assert definitions == ["qn_odd_f32_of_f64", "qn_f32_of_f16", "qn_f16_of_f32", "qn_round_f16"]
     assert "cl_khr_fp64" in rounding
@@ -278,7 +260,7 @@ def test_equal_modules_give_equal_texts() -> None:
     ],
 )
 def test_names_that_clash_are_changed_and_the_text_is_ascii(name: str, expected: str) -> None:
-    body = (Assign(name=name, value=load("x", f32)), Store(place=at("x", f32), value=Local(name=name, type=f32)))
+    body = (Assign(name=name, value=load("x", f32)), store("x", Local(name=name, type=f32)))
     made = text(module(body, arrays={"x": f32}, variables={name: f32}))
     assert f"float {expected} = x[" in made
     assert made.isascii()
@@ -296,7 +278,7 @@ def test_lines_lead_back_to_the_users() -> None:
     first, second = Location("user.py", 3, 4), Location("user.py", 4, 4)
     body = (
         Assign(name="i", value=I, loc=first),
-        Store(place=at("y", f32, i), value=load("x", f32, i), loc=second),
+        Store(place=place("y", f32, i), value=load("x", f32, i), loc=second),
     )
     made = generated(module(body, arrays={"x": f32, "y": f32}, variables={"i": i64}))
     numbers = {line.strip().split(" ")[0]: number for number, line in enumerate(made.text.splitlines(), 1)}
@@ -309,7 +291,7 @@ def test_lines_lead_back_to_the_users() -> None:
 
 def test_debug_adds_line_directives() -> None:
     where = Location('čes"ty.py', 3, 4)
-    body = (Store(place=at("y", f32), value=const(1.0, f32), loc=where),)
+    body = (Store(place=place("y", f32), value=const(1.0, f32), loc=where),)
     made = generated(module(body, arrays={"y": f32}, options=KernelOptions(debug=True)))
     assert '#line 3 "?esty.py"' in made.text
     assert len(made.lines) == len(made.text.splitlines())
@@ -318,7 +300,7 @@ def test_debug_adds_line_directives() -> None:
 
 def test_a_local_is_declared_where_it_is_first_assigned() -> None:
     t = Local(name="t", type=f32)
-    inside = (Assign(name="t", value=load("x", f32)), Store(place=at("x", f32), value=t))
+    inside = (Assign(name="t", value=load("x", f32)), store("x", t))
     condition = Compare(op=CompareOp.LT, left=I, right=const(5))
     made = text(module((If(condition=condition, then=inside),), arrays={"x": f32}, variables={"t": f32}))
     assert "        float t = x[" in made
@@ -333,7 +315,7 @@ def test_a_local_that_outlives_the_nest_of_its_assignment_is_declared_at_the_top
             then=(Assign(name="t", value=const(1.0, f32)),),
             otherwise=(Assign(name="t", value=const(2.0, f32)),),
         ),
-        Store(place=at("x", f32), value=t),
+        store("x", t),
     )
     made = text(module(body, arrays={"x": f32}, variables={"t": f32}))
     assert "\n    float t;\n" in made
@@ -360,7 +342,7 @@ def test_range_loops_count_in_their_variable() -> None:
         start=const(0),
         stop=Param(name="n", type=i64),
         step=const(1),
-        body=(Store(place=at("y", i64, k), value=k),),
+        body=(Store(place=place("y", i64, k), value=k),),
     )
     down = attrs.evolve(loop, start=const(9), stop=const(-1), step=const(-2))
     made = text(module((loop, down), arrays={"y": i64}, scalars={"n": i64}, variables={"k": i64}))
@@ -384,7 +366,7 @@ def test_a_dialect_can_replace_a_helper() -> None:
     own = attrs.evolve(
         OPENCL_C, helpers={"floordiv_i32": "{function} int {name}(int a, int b) {{ return mine(a, b); }}"}
     )
-    made = module((Store(place=at("x", i32), value=binary(BinaryOp.FLOORDIV, X, X)),), arrays={"x": i32})
+    made = module((store("x", binary(BinaryOp.FLOORDIV, X, X)),), arrays={"x": i32})
     slots = argument_slots(made, extents=(0,))
     assert "static int qn_floordiv_i32(int a, int b) { return mine(a, b); }" in generate(made, own, slots).text
 
@@ -392,7 +374,7 @@ def test_a_dialect_can_replace_a_helper() -> None:
 def test_fast_math_takes_the_approximate_functions_but_never_for_f64() -> None:
     root = Math(function=MathFunction.SQRT, operands=(F,), type=f32)
     double = Math(function=MathFunction.SQRT, operands=(load("d", f64),), type=f64)
-    body = (Store(place=at("f", f32), value=root), Store(place=at("d", f64), value=double))
+    body = (store("f", root), store("d", double))
     made = text(module(body, arrays={"f": f32, "d": f64}, options=KernelOptions(fast_math=True)))
     assert "native_sqrt(f[0L])" in made
     assert "= sqrt(d[" in made
@@ -401,7 +383,8 @@ def test_fast_math_takes_the_approximate_functions_but_never_for_f64() -> None:
 def test_bools_are_bytes_in_memory() -> None:
     made = text(
         module(
-            (Store(place=at("y", u32), value=Cast(operand=load("b", bool_), type=u32)),), arrays={"b": bool_, "y": u32}
+            (store("y", Cast(operand=load("b", bool_), type=u32)),),
+            arrays={"b": bool_, "y": u32},
         )
     )
     assert "__global const uchar *b" in made

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.ir_by_hand import const, index, load, store
 
 from quernel.compiler.arguments import ArgumentPacker, ArrayArgument, argument_slots, bf16_bits, header_parameters
 from quernel.compiler.artifacts import ArtifactHeader, HeaderParameter, Slot, SlotKind
@@ -33,29 +34,14 @@ from quernel.errors import LaunchError, ValidationError
 from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
 from quernel.ir.nodes import (
     Assign,
-    Const,
     IndexKind,
     Kernel,
-    Load,
     LocalVariable,
     Module,
     Param,
     Parameter,
-    Place,
-    Root,
-    RootKind,
     Shape,
-    Store,
-    ThreadIndex,
 )
-
-
-def index(kind: IndexKind = IndexKind.GLOBAL_ID, axis: int = 0) -> ThreadIndex:
-    return ThreadIndex(kind=kind, axis=axis)
-
-
-def place(name: str, *indices: object, dtype: DType = f32) -> Place:
-    return Place(root=Root(RootKind.PARAM, name), indices=indices, type=dtype)  # type: ignore[arg-type]
 
 
 def kernel_module(body: tuple[object, ...], *, form: LaunchForm = LaunchForm.OVER) -> Module:
@@ -76,13 +62,13 @@ def slot_texts(slots: tuple[Slot, ...]) -> list[str]:
 
 
 def test_slots_are_what_the_ir_uses_by_parameter_then_of_the_launch() -> None:
-    zero = Const(value=0, type=i64)
+    zero = const(0)
     module = kernel_module(
         (
             Assign(name="m", value=Shape(param="x", axis=1)),
-            Store(place=place("y", index(axis=1)), value=Load(place=place("x", index(axis=0), zero))),
-            Store(place=place("y", index(IndexKind.GLOBAL_DIM)), value=Param(name="a", type=f32)),
-            Store(place=place("y", index(IndexKind.GRID_DIM, 1)), value=Param(name="a", type=f32)),
+            store("y", load("x", f32, index(axis=0), zero), index(axis=1)),
+            store("y", Param(name="a", type=f32), index(IndexKind.GLOBAL_DIM)),
+            store("y", Param(name="a", type=f32), index(IndexKind.GRID_DIM, 1)),
         )
     )
     assert slot_texts(argument_slots(module)) == [
@@ -100,7 +86,7 @@ def test_slots_are_what_the_ir_uses_by_parameter_then_of_the_launch() -> None:
 
 
 def test_grid_launch_has_no_starts_and_a_backend_may_ask_for_more() -> None:
-    module = kernel_module((Store(place=place("y", index()), value=Const(value=0.0, type=f32)),), form=LaunchForm.GRID)
+    module = kernel_module((store("y", const(0.0, f32)),), form=LaunchForm.GRID)
     assert slot_texts(argument_slots(module)) == ["pointer 4 0 u64", "stride 4 0 i64"]
     more = argument_slots(module, extents=(1, 0), starts=(1,), grids=(0,))
     assert slot_texts(more)[2:] == ["extent -1 0 i64", "extent -1 1 i64", "start -1 1 i64", "grid -1 0 i64"]
@@ -120,7 +106,7 @@ def test_vector_parameter_is_refused() -> None:
 
 
 def test_header_parameters_say_what_a_launch_checks() -> None:
-    module = kernel_module((Store(place=place("y", index()), value=Load(place=place("x", index(), index()))),))
+    module = kernel_module((store("y", load("x", f32, index(), index())),))
     assert header_parameters(module) == (
         HeaderParameter("a", "f32"),
         HeaderParameter("x", "f32", 2, is_read=True),

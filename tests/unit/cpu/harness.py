@@ -9,33 +9,15 @@ from typing import Any
 
 import attrs
 import numpy as np
+from tests.unit.ir_by_hand import definition
 
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId, Slot, SlotKind
-from quernel.compiler.definition import KernelDefinition, Specialization
+from quernel.compiler.definition import KernelDefinition
 from quernel.compiler.recording import CompilationRecording
-from quernel.dtypes import ArrayType, DType, ScalarType, ValueType, bf16, i64, u16
-from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
-from quernel.identity import KernelId
-from quernel.ir.nodes import (
-    Binary,
-    BinaryOp,
-    Const,
-    Expr,
-    IndexKind,
-    Kernel,
-    Load,
-    LocalVariable,
-    Module,
-    Parameter,
-    Place,
-    Root,
-    RootKind,
-    Stmt,
-    Store,
-    ThreadIndex,
-)
+from quernel.dtypes import DType, bf16, u16
+from quernel.geometry import Geometry, extent_geometry, grid_geometry
+from quernel.ir.nodes import Module
 from quernel.ir.semantics import Value, bitcast
-from quernel.options import DEFAULT_OPTIONS, KernelOptions
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cpu.device import CpuDevice
 from quernel_cpu.plugin import CpuBackend
@@ -65,68 +47,7 @@ def compiler_for(emitter: str, coarsening: str = "on", level: str = "") -> CpuCo
     return CpuCompiler(attrs.evolve(base, details=tuple(sorted(details.items())), capabilities=capabilities))
 
 
-# --- IR ---------------------------------------------------------------------------------------------------------------
-
-
-def const(value: Any, dtype: DType = i64) -> Const:
-    return Const(value=value, type=dtype)
-
-
-def global_id(axis: int = 0) -> ThreadIndex:
-    return ThreadIndex(kind=IndexKind.GLOBAL_ID, axis=axis)
-
-
-def place(name: str, dtype: DType, *indices: Expr, kind: RootKind = RootKind.PARAM) -> Place:
-    return Place(root=Root(kind, name), indices=indices or (global_id(),), type=dtype)
-
-
-def load(name: str, dtype: DType, *indices: Expr, kind: RootKind = RootKind.PARAM) -> Load:
-    return Load(place=place(name, dtype, *indices, kind=kind))
-
-
-def store(name: str, value: Expr, *indices: Expr, kind: RootKind = RootKind.PARAM) -> Store:
-    return Store(place=place(name, value.type, *indices, kind=kind), value=value)  # type: ignore[arg-type]
-
-
-def add(left: Expr, right: Expr) -> Binary:
-    return Binary(op=BinaryOp.ADD, left=left, right=right)
-
-
-def mul(left: Expr, right: Expr) -> Binary:
-    return Binary(op=BinaryOp.MUL, left=left, right=right)
-
-
-def array(name: str, dtype: ValueType, ndim: int = 1) -> Parameter:
-    return Parameter(name=name, type=ArrayType(dtype, ndim))
-
-
-def scalar(name: str, dtype: DType) -> Parameter:
-    return Parameter(name=name, type=ScalarType(dtype))
-
-
-def kernel(
-    params: tuple[Parameter, ...],
-    body: tuple[Stmt, ...],
-    *,
-    variables: dict[str, DType] | None = None,
-    block: tuple[int, ...] = (256,),
-    form: LaunchForm = LaunchForm.OVER,
-    functions: tuple[Any, ...] = (),
-    options: KernelOptions = DEFAULT_OPTIONS,
-) -> Module:
-    names = tuple(LocalVariable(name=name, type=dtype) for name, dtype in (variables or {}).items())
-    made = Kernel(name="k", form=form, block=block, params=params, locals=names, body=body, options=options)
-    return Module(kernel=made, functions=functions)
-
-
 # --- compiling and launching ------------------------------------------------------------------------------------------
-
-
-def definition(module: Module) -> KernelDefinition:
-    own = module.kernel
-    parameters = tuple((param.name, param.type) for param in own.params)
-    specialization = Specialization(parameters, (), own.form, own.block, own.options)
-    return KernelDefinition(KernelId(own.name, "0" * 64), specialization, expand=lambda: (module, True))
 
 
 def lowered(

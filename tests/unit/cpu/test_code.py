@@ -11,22 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.cpu.harness import (
-    CONTIGUOUS,
-    STRIDED,
-    Built,
-    add,
-    array,
-    compiler,
-    const,
-    global_id,
-    kernel,
-    load,
-    lowered,
-    mul,
-    scalar,
-    store,
-)
+from tests.unit.cpu.harness import CONTIGUOUS, STRIDED, Built, compiler, lowered
+from tests.unit.ir_by_hand import add, array, const, global_id, kernel, load, mul, scalar, store
 
 from quernel.dtypes import f32, i64
 from quernel.ir.nodes import Binary, BinaryOp, Compare, CompareOp, Fma, If, Module, Param, Return
@@ -66,7 +52,8 @@ def test_saxpy_is_vectorised() -> None:
 @needs_x86
 @pytest.mark.parametrize(("level", "register"), [("x86-64", "xmm"), ("x86-64-v3", "ymm"), ("x86-64-v4", "[yz]mm")])
 def test_a_blur_is_vectorised_for_every_level(level: str, register: str) -> None:
-    from tests.unit.cpu.harness import LOG, definition
+    from tests.unit.cpu.harness import LOG
+    from tests.unit.ir_by_hand import definition
 
     from quernel.compiler.artifacts import ArtifactId
     from quernel.compiler.recording import CompilationRecording

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.cpu.harness import CONTIGUOUS, Built, add, array, const, device, global_id, kernel, load, mul, store
+from tests.unit.cpu.harness import CONTIGUOUS, Built, device
+from tests.unit.ir_by_hand import add, array, const, global_id, kernel, load, mul, store
 
 from quernel.dtypes import i64
 from quernel.geometry import LaunchForm, extent_geometry, grid_geometry

@@ -4,20 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.cpu.harness import (
-    CONTIGUOUS,
-    Built,
-    add,
-    array,
-    compiler_for,
-    const,
-    global_id,
-    kernel,
-    load,
-    lowered,
-    mul,
-    store,
-)
+from tests.unit.cpu.harness import CONTIGUOUS, Built, compiler_for, lowered
+from tests.unit.ir_by_hand import add, array, const, global_id, kernel, load, mul, store
 
 from quernel.dtypes import ArrayType, f32, i64
 from quernel.ir.nodes import (

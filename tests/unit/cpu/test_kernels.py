@@ -7,21 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.cpu.harness import (
-    CONTIGUOUS,
-    STRIDED,
-    Built,
-    add,
-    array,
-    const,
-    global_id,
-    kernel,
-    load,
-    lowered,
-    mul,
-    scalar,
-    store,
-)
+from tests.unit.cpu.harness import CONTIGUOUS, STRIDED, Built, lowered
+from tests.unit.ir_by_hand import add, array, const, global_id, kernel, load, local, mul, scalar, store
 
 from quernel.dtypes import ArrayType, bool_, f16, f32, f64, i8, i32, i64, u64
 from quernel.geometry import LaunchForm
@@ -43,7 +30,6 @@ from quernel.ir.nodes import (
     Function,
     If,
     IndexKind,
-    Local,
     LocalVariable,
     Loop,
     Param,
@@ -55,10 +41,6 @@ from quernel.ir.nodes import (
     Stmt,
     ThreadIndex,
 )
-
-
-def local(name: str, dtype: Any = i64) -> Local:
-    return Local(name=name, type=dtype)
 
 
 def less(left: Expr, right: Expr) -> Compare:

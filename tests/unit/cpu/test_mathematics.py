@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.cpu.harness import CONTIGUOUS, compiler, kernel, load, lowered, store
-from tests.unit.cpu.harness import array as array_parameter
+from tests.unit.cpu.harness import CONTIGUOUS, compiler, lowered
 from tests.unit.cpu.test_operators import INTEGERS, applied, assert_same, edges
+from tests.unit.ir_by_hand import array as array_parameter
+from tests.unit.ir_by_hand import kernel, load, store
 
 from quernel.dtypes import DType, bool_, f16, f32, f64, i8, i32, i64, u16, u64
 from quernel.ir import semantics

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.cpu.harness import CONTIGUOUS, Built, array, const, decoded, encoded, kernel, load, numpy_type, store
+from tests.unit.cpu.harness import CONTIGUOUS, Built, decoded, encoded, numpy_type
+from tests.unit.ir_by_hand import array, const, kernel, load, store
 
 from quernel.dtypes import NUMERIC, SCALARS, DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from quernel.ir import semantics

@@ -10,18 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.cpu.harness import (
-    CONTIGUOUS,
-    STRIDED,
-    Built,
-    array,
-    compiler_for,
-    const,
-    global_id,
-    kernel,
-    lowered,
-    store,
-)
+from tests.unit.cpu.harness import CONTIGUOUS, STRIDED, Built, compiler_for, lowered
+from tests.unit.ir_by_hand import array, const, global_id, kernel, store
 
 import quernel as qn
 from quernel.dtypes import ArrayType, ScalarType

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.cpu.harness import CONTIGUOUS, Built, definition, lowered
+from tests.unit.cpu.harness import CONTIGUOUS, Built, lowered
 from tests.unit.cpu.test_spmd import A1, F1, module_of
+from tests.unit.ir_by_hand import definition
 
 import quernel as qn
 from quernel_cpu.device import _may_go_untimed

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.cpu.harness import CONTIGUOUS, Built, compiler, compiler_for, definition, device, lowered
+from tests.unit.cpu.harness import CONTIGUOUS, Built, compiler, compiler_for, device, lowered
 from tests.unit.cpu.test_spmd import F1, module_of
+from tests.unit.ir_by_hand import definition
 
 import quernel as qn
 from quernel.dtypes import ArrayType

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.cpu.harness import array, compiler_for, const, global_id, kernel, lowered, place, store
+from tests.unit.cpu.harness import compiler_for, lowered
+from tests.unit.ir_by_hand import array, const, global_id, kernel, place, store
 
 from quernel.dtypes import ScalarType, StructField, StructType, i8, i16, i64
 from quernel.errors import CompilationError, DeviceError, ValidationError

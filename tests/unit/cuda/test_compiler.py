@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.unit import ir_by_hand as ir
 from tests.unit.cuda import harness
 from tests.unit.cuda.harness import STRIDED, WHOLE, compiled, compiler, lowered
 
@@ -53,10 +54,10 @@ __global__ void scaled(T a, const T *x, long long n, long long sx, T *y, long lo
 
 
 def saxpy(**options: bool) -> Module:
-    params = (harness.scalar("a", f32), harness.array("x", f32), harness.array("y", f32))
-    product = Binary(op=BinaryOp.MUL, left=Param(name="a", type=f32), right=harness.load("x", f32))
-    value = Binary(op=BinaryOp.ADD, left=product, right=harness.load("y", f32))
-    return harness.kernel(params, (harness.store("y", value),), options=KernelOptions(**options), name="saxpy")
+    params = (ir.scalar("a", f32), ir.array("x", f32), ir.array("y", f32))
+    product = Binary(op=BinaryOp.MUL, left=Param(name="a", type=f32), right=ir.load("x", f32))
+    value = Binary(op=BinaryOp.ADD, left=product, right=ir.load("y", f32))
+    return ir.kernel(params, (ir.store("y", value),), block=(64,), options=KernelOptions(**options), name="saxpy")
 
 
 # --- targets ----------------------------------------------------------------------------------------------------------
@@ -114,8 +115,8 @@ def test_four_points_of_four_bytes_are_asked_for_before_any_is_stored() -> None:
 
 @pytest.mark.parametrize(("dtype", "points"), [(f64, 2), (f32, 4), (u8, 4), (f16, 4)])
 def test_points_fill_16_bytes(dtype: object, points: int) -> None:
-    params = (harness.array("x", dtype), harness.array("y", dtype))  # type: ignore[arg-type]
-    module = harness.kernel(params, (harness.store("y", harness.load("x", dtype)),))  # type: ignore[arg-type]
+    params = (ir.array("x", dtype), ir.array("y", dtype))  # type: ignore[arg-type]
+    module = ir.kernel(params, (ir.store("y", ir.load("x", dtype)),))  # type: ignore[arg-type]
     assert lowered(compiler(), module).header.points_per_thread == points
 
 
@@ -124,10 +125,10 @@ def test_one_point_where_the_user_or_the_kernel_wants_it() -> None:
 
 
 def test_a_body_with_branches_runs_once_for_each_point() -> None:
-    is_set = Cast(operand=harness.load("c", u8), type=bool_)
-    branch = If(condition=is_set, then=(Return(),), otherwise=(harness.store("y", harness.const(1.0, f32)),))
-    params = (harness.array("c", u8), harness.array("y", f32))
-    made = lowered(compiler(), harness.kernel(params, (branch, harness.store("y", harness.const(2.0, f32)))))
+    is_set = Cast(operand=ir.load("c", u8), type=bool_)
+    branch = If(condition=is_set, then=(Return(),), otherwise=(ir.store("y", ir.const(1.0, f32)),))
+    params = (ir.array("c", u8), ir.array("y", f32))
+    made = lowered(compiler(), ir.kernel(params, (branch, ir.store("y", ir.const(2.0, f32)))))
     assert made.header.points_per_thread == 4
     loop = made.text[made.text.index("for (long long point = 0; point < 256LL && ") :]
     assert "continue;" in loop
@@ -137,47 +138,45 @@ def test_a_body_with_branches_runs_once_for_each_point() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        (Loop(body=(harness.store("y", harness.const(1.0, f32)), Break())),),
+        (Loop(body=(ir.store("y", ir.const(1.0, f32)), Break())),),
         (
             For(
                 variable="k",
-                start=harness.const(0),
-                stop=harness.index(),
-                step=harness.const(1),
-                body=(harness.store("y", harness.const(1.0, f32)),),
+                start=ir.const(0),
+                stop=ir.index(),
+                step=ir.const(1),
+                body=(ir.store("y", ir.const(1.0, f32)),),
             ),
         ),
         (
             For(
                 variable="k",
-                start=harness.const(0),
-                stop=harness.const(200),
-                step=harness.const(1),
-                body=(harness.store("y", harness.const(1.0, f32)),),
+                start=ir.const(0),
+                stop=ir.const(200),
+                step=ir.const(1),
+                body=(ir.store("y", ir.const(1.0, f32)),),
             ),
         ),
-        (For(variable="k", start=harness.const(0), stop=harness.const(2), step=harness.const(1), body=(Return(),)),),
+        (For(variable="k", start=ir.const(0), stop=ir.const(2), step=ir.const(1), body=(Return(),)),),
     ],
     ids=["unknown end", "unknown trips", "many trips", "a return inside"],
 )
 def test_loops_that_are_long_or_left_by_return_keep_one_point(body: Any) -> None:
     locals_ = (LocalVariable(name="k", type=i64),)
-    module = harness.kernel((harness.array("y", f32),), (*body, harness.store("y", harness.const(1.0, f32))))
+    module = ir.kernel((ir.array("y", f32),), (*body, ir.store("y", ir.const(1.0, f32))))
     module = attrs.evolve(module, kernel=attrs.evolve(module.kernel, locals=locals_))
     assert lowered(compiler(), module).header.points_per_thread == 1
 
 
 def test_long_mathematics_keeps_one_point() -> None:
-    sine = Math(function=MathFunction.SIN, operands=(harness.load("x", f32),), type=f32)
-    params = (harness.array("x", f32), harness.array("y", f32))
-    assert lowered(compiler(), harness.kernel(params, (harness.store("y", sine),))).header.points_per_thread == 1
+    sine = Math(function=MathFunction.SIN, operands=(ir.load("x", f32),), type=f32)
+    params = (ir.array("x", f32), ir.array("y", f32))
+    assert lowered(compiler(), ir.kernel(params, (ir.store("y", sine),))).header.points_per_thread == 1
 
 
 def test_blocks_of_two_axes_are_numbered_through() -> None:
-    here = (harness.index(axis=0), harness.index(axis=1))
-    module = harness.kernel(
-        (harness.array("y", f32, 2),), (harness.store("y", harness.const(1.0, f32), *here),), block=(8, 32)
-    )
+    here = (ir.index(axis=0), ir.index(axis=1))
+    module = ir.kernel((ir.array("y", f32, 2),), (ir.store("y", ir.const(1.0, f32), *here),), block=(8, 32))
     made = lowered(compiler(), module)
     assert ROW in made.header.features
     assert "blockIdx.x % blocks1" in made.text
@@ -195,22 +194,22 @@ def test_contiguous_arrays_have_no_last_stride() -> None:
 
 
 def test_16_bit_floats_need_no_header() -> None:
-    params = (harness.array("x", f16), harness.array("y", bf16))
-    value = Cast(operand=harness.load("x", f16), type=bf16)
-    made = lowered(compiler(), harness.kernel(params, (harness.store("y", value),)))
+    params = (ir.array("x", f16), ir.array("y", bf16))
+    value = Cast(operand=ir.load("x", f16), type=bf16)
+    made = lowered(compiler(), ir.kernel(params, (ir.store("y", value),)))
     assert "cvt.f32.f16" in made.text
     assert "#include" not in made.text
 
 
 def shared(count: int) -> Module:
-    here = harness.index(IndexKind.LOCAL_ID)
+    here = ir.index(IndexKind.LOCAL_ID)
     body = (
         Alloc(name="s", space=Space.SHARED, element=f32, shape=(count,)),
-        harness.store("s", harness.load("x", f32, here), here, kind=RootKind.SHARED),
+        ir.store("s", ir.load("x", f32, here), here, kind=RootKind.SHARED),
         Barrier(),
-        harness.store("x", harness.load("s", f32, here, kind=RootKind.SHARED), here),
+        ir.store("x", ir.load("s", f32, here, kind=RootKind.SHARED), here),
     )
-    return harness.kernel((harness.array("x", f32),), body, form=LaunchForm.GRID)
+    return ir.kernel((ir.array("x", f32),), body, form=LaunchForm.GRID)
 
 
 def test_more_than_48_kib_of_shared_memory_is_asked_for_at_the_launch() -> None:
@@ -316,7 +315,7 @@ def test_an_error_in_a_text_is_shown_at_the_users_line() -> None:
     text[number] = "        float value = nonsense;"
     broken = attrs.evolve(made, text="\n".join(text), lines=tuple(lines))
     with pytest.raises(CompilationError, match="nonsense") as caught:
-        compiler().finalize(harness.ArtifactId(harness.definition(saxpy()).id, WHOLE), broken)
+        compiler().finalize(harness.ArtifactId(ir.definition(saxpy()).id, WHOLE), broken)
     assert caught.value.where == where
 
 

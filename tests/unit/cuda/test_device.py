@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit import ir_by_hand as ir
 from tests.unit.cuda import harness
 from tests.unit.cuda.fake_driver import OK, FakeDriver, cells_at
 
@@ -38,11 +39,9 @@ def device(fake: FakeDriver) -> CudaDevice:
 
 
 def doubled(block: tuple[int, ...] = (64,), form: LaunchForm = LaunchForm.OVER) -> Module:
-    params = (harness.array("x", f32), harness.array("y", f32))
-    x = harness.load("x", f32)
-    return harness.kernel(
-        params, (harness.store("y", Binary(op=BinaryOp.ADD, left=x, right=x)),), block=block, form=form
-    )
+    params = (ir.array("x", f32), ir.array("y", f32))
+    x = ir.load("x", f32)
+    return ir.kernel(params, (ir.store("y", Binary(op=BinaryOp.ADD, left=x, right=x)),), block=block, form=form)
 
 
 def status(name: str) -> Any:
@@ -53,13 +52,13 @@ def ready(device: CudaDevice, module: Module) -> tuple[Any, Any, Any]:
     compiler = device.target.compiler
     assert isinstance(compiler, harness.CudaCompiler)
     artifact = harness.compiled(compiler, module)
-    loaded = device.target.load(ArtifactId(harness.definition(module).id, harness.WHOLE), artifact)
+    loaded = device.target.load(ArtifactId(ir.definition(module).id, harness.WHOLE), artifact)
     return device.prepare(loaded, artifact.header), artifact.header, loaded
 
 
 def launch(device: CudaDevice, fake: FakeDriver, name: str) -> None:
-    params = (harness.array("y", f32),)
-    module = harness.kernel(params, (harness.store("y", harness.const(1.0, f32)),), name=name)
+    params = (ir.array("y", f32),)
+    module = ir.kernel(params, (ir.store("y", ir.const(1.0, f32)),), name=name)
     run, header, _ = ready(device, module)
     run(extent_geometry(10, (64,)), bytes(8 * len(header.slots)), None)
 
@@ -218,9 +217,9 @@ def test_a_shaped_launch_in_another_context_is_made_in_its_own(device: CudaDevic
 
 
 def test_rows_of_blocks_have_no_limit_of_65535(device: CudaDevice, fake: FakeDriver) -> None:
-    params = (harness.array("y", f32, 2),)
-    here = (harness.index(axis=0), harness.index(axis=1))
-    module = harness.kernel(params, (harness.store("y", harness.const(1.0, f32), *here),), block=(8, 32))
+    params = (ir.array("y", f32, 2),)
+    here = (ir.index(axis=0), ir.index(axis=1))
+    module = ir.kernel(params, (ir.store("y", ir.const(1.0, f32), *here),), block=(8, 32))
     run, header, _ = ready(device, module)
     geometry = extent_geometry((1_000_000, 130), (8, 32))
     run(geometry, bytes(8 * len(header.slots)), None)
@@ -234,9 +233,9 @@ def test_a_launch_of_too_many_blocks_is_refused(device: CudaDevice) -> None:
 
 
 def test_a_grid_is_reversed(device: CudaDevice, fake: FakeDriver) -> None:
-    module = harness.kernel(
-        (harness.array("y", f32),),
-        (harness.store("y", harness.const(1.0, f32), harness.index(axis=2)),),
+    module = ir.kernel(
+        (ir.array("y", f32),),
+        (ir.store("y", ir.const(1.0, f32), ir.index(axis=2)),),
         block=(2, 4, 8),
         form=LaunchForm.GRID,
     )
@@ -428,10 +427,10 @@ def test_the_variant_says_what_holds_for_all_arrays(device: CudaDevice, monkeypa
 
 
 def test_scalars_are_cells_of_their_width(device: CudaDevice, fake: FakeDriver) -> None:
-    params = (harness.scalar("a", f32), harness.array("y", f32))
+    params = (ir.scalar("a", f32), ir.array("y", f32))
     from quernel.ir.nodes import Param
 
-    module = harness.kernel(params, (harness.store("y", Param(name="a", type=f32)),))
+    module = ir.kernel(params, (ir.store("y", Param(name="a", type=f32)),))
     run, header, _ = ready(device, module)
     geometry = extent_geometry(10, (64,))
     run(geometry, ArgumentPacker(header)([1.5, ArrayArgument(0x40, (10,), (1,))], geometry), None)

@@ -6,7 +6,8 @@ import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.property.ir_strategies import modules
-from tests.unit.cuda.harness import compiled, compiler, definition
+from tests.unit.cuda.harness import compiled, compiler
+from tests.unit.ir_by_hand import definition
 
 from quernel.errors import KernelSyntaxError, ValidationError
 from quernel.ir.nodes import Atomic, Module, Stmt, Subgroup

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.unit.cuda import harness
+from tests.unit import ir_by_hand as ir
 from tests.unit.cuda.fake_driver import FakeDriver
 from tests.unit.cuda.harness import LOG, WHOLE, compiler
 
@@ -24,11 +24,11 @@ from quernel_cuda.units import unit_of
 
 def lowered(number: int, **options: Any) -> LoweredText:
     """`y[i] = remainder(sin(x[i]), number)`: it brings a function of its own along, as the others do."""
-    sine = Math(function=MathFunction.SIN, operands=(harness.load("x", f32),), type=f32)
-    value = Binary(op=BinaryOp.MOD, left=sine, right=harness.const(float(number), f32))
-    params = (harness.array("x", f32), harness.array("y", f32))
-    module = harness.kernel(params, (harness.store("y", value),), options=KernelOptions(**options))
-    definition = harness.definition(module)
+    sine = Math(function=MathFunction.SIN, operands=(ir.load("x", f32),), type=f32)
+    value = Binary(op=BinaryOp.MOD, left=sine, right=ir.const(float(number), f32))
+    params = (ir.array("x", f32), ir.array("y", f32))
+    module = ir.kernel(params, (ir.store("y", value),), options=KernelOptions(**options))
+    definition = ir.definition(module)
     return compiler().lower(definition, ArtifactId(definition.id, WHOLE), CompilationRecording(), LOG)
 
 

@@ -10,19 +10,8 @@ import threading
 import attrs
 import numpy as np
 import pytest
-from tests.unit.opencl.harness import (
-    STRIDED,
-    Built,
-    array,
-    const,
-    definition,
-    kernel,
-    load,
-    local,
-    lowered,
-    scalar,
-    store,
-)
+from tests.unit.ir_by_hand import array, const, definition, kernel, load, local, scalar, store
+from tests.unit.opencl.harness import STRIDED, Built, lowered
 
 from quernel.codegen.pointers import Pointers
 from quernel.compiler.arguments import ArgumentPacker, ArrayArgument

@@ -9,19 +9,8 @@ import struct
 
 import numpy as np
 import pytest
-from tests.unit.opencl.harness import (
-    CONTIGUOUS,
-    Built,
-    array,
-    const,
-    index,
-    kernel,
-    load,
-    local,
-    place,
-    scalar,
-    store,
-)
+from tests.unit.ir_by_hand import add, array, const, index, kernel, load, local, mul, place, scalar, store
+from tests.unit.opencl.harness import CONTIGUOUS, Built
 
 from quernel.dtypes import (
     ArrayType,
@@ -84,14 +73,6 @@ PAIR = StructType("pair", (StructField("count", i32, 0), StructField("weight", f
 NESTED = StructType(
     "nested", (StructField("flag", bool_, 0), StructField("h", f16, 2), StructField("inside", PAIR, 8)), 24, 8
 )
-
-
-def add(left, right):
-    return Binary(op=BinaryOp.ADD, left=left, right=right)
-
-
-def mul(left, right):
-    return Binary(op=BinaryOp.MUL, left=left, right=right)
 
 
 def test_edge_threads_do_nothing(device: OpenclDevice) -> None:

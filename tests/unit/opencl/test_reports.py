@@ -6,7 +6,8 @@ import struct
 
 import numpy as np
 import pytest
-from tests.unit.opencl.harness import Built, const, index, kernel
+from tests.unit.ir_by_hand import const, index, kernel
+from tests.unit.opencl.harness import Built
 
 from quernel import diagnostics
 from quernel.compiler.arguments import ArgumentPacker

@@ -7,16 +7,14 @@ import struct
 from typing import Any
 
 import numpy as np
+from tests.unit.ir_by_hand import definition
 
 from quernel.compiler.artifacts import ArtifactId, SlotKind
-from quernel.compiler.definition import KernelDefinition, Specialization
 from quernel.compiler.recording import CompilationRecording
 from quernel.dtypes import ArrayType, DType, ParameterType, ValueType, i64
 from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
 from quernel.identity import KernelId
 from quernel.ir.nodes import (
-    Binary,
-    BinaryOp,
     Const,
     Expr,
     Function,
@@ -51,11 +49,8 @@ class Interpreter:
         self.compiler = backend.compiler(backend.target_info(""))
 
     def lower(self, module: Module) -> Lowered:
-        kernel = module.kernel
-        parameters = tuple((parameter.name, parameter.type) for parameter in kernel.params)
-        specialization = Specialization(parameters, (), kernel.form, kernel.block, kernel.options)
-        definition = KernelDefinition(KernelId("k", "0" * 64), specialization, expand=lambda: (module, True))
-        return self.compiler.lower(definition, self.artifact_id(), CompilationRecording(), logging.getLogger(__name__))
+        made, log = definition(module), logging.getLogger(__name__)
+        return self.compiler.lower(made, self.artifact_id(), CompilationRecording(), log)
 
     def artifact(self, module: Module) -> ReferenceArtifact:
         return self.compiler.finalize(self.artifact_id(), self.lower(module))
@@ -152,10 +147,6 @@ def store(name: str, *indices: Expr, value: Expr, **more: Any) -> Store:
     assert isinstance(value.type, DType)
     place_ = place(name, *indices, type=value.type, **more)
     return Store(place=place_, value=value, loc=place_.loc)
-
-
-def add(left: Expr, right: Expr) -> Binary:
-    return Binary(op=BinaryOp.ADD, left=left, right=right)
 
 
 def local(name: str, type: DType = i64) -> Local:  # noqa: A002

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.reference.builders import GID, Interpreter, add, array, int_, kernel, load, local, place, store
+from tests.unit.ir_by_hand import add
+from tests.unit.reference.builders import GID, Interpreter, array, int_, kernel, load, local, place, store
 
 from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
 from quernel.compiler.recording import CompilationRecording
