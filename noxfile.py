@@ -74,7 +74,7 @@ def conform(session: nox.Session) -> None:
     session.install("-e", "docs/tutorial/backend-c")
     for backend in session.posargs or ("cpu", "opencl", "reference", "c"):
         session.run("quernel", "conform", backend)
-    session.run("pytest", "-n", "auto", "--quernel-whole", "tests/unit/testing", "tests/conformance/test_kit.py")
+    session.run("pytest", "-n", "auto", "--quernel-whole", "tests/unit/testing")
 
 
 @nox.session

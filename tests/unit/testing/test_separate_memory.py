@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-PAGES = (str(HERE / "test_language_page.py"), str(HERE / "test_errors_page.py"))
+PAGES = HERE.parents[1] / "conformance"
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -72,9 +72,10 @@ def test_random_kernels_run(tmp_path: Path) -> None:
     assert "no mismatch" in done.stdout
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", ["language", "errors"])
 def test_the_examples_of_the_pages_run(tmp_path: Path, page: str) -> None:
-    done = run(tmp_path, "pytest", "-q", page, "--quernel-backend", "separate", "-k", "array or whole or coroutine")
+    path = str(PAGES / f"test_{page}_page.py")
+    done = run(tmp_path, "pytest", "-q", path, "--quernel-backend", "separate", "-k", "array or whole or coroutine")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
