@@ -220,6 +220,17 @@ def foreign_definition(name: str) -> KernelDefinition:
     )
 
 
+class Hold:
+    """Stops a compilation until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.started, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.started.set()
+        assert self.go_on.wait(30)
+
+
 @attrs.define(eq=False)
 class Records:
     """Takes the records of closed batches."""

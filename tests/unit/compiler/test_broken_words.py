@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.compiler.scripted import Bench, artifact_id, definition, foreign_definition
+from tests.unit.compiler.scripted import Bench, Hold, artifact_id, definition, foreign_definition
 from tests.unit.compiler.test_workers import Elsewhere
 
 from quernel.compiler import CompilationProcesses, Kernels, key_locks, no_compiling
@@ -216,13 +216,7 @@ def test_callback_that_raises_costs_no_kernel(bench: Bench, caplog: pytest.LogCa
 
 
 def test_await_of_a_loop_that_was_closed_costs_no_kernel(bench: Bench) -> None:
-    started, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        started.set()
-        assert go_on.wait(30)
-
-    bench.script.acts["finalize", "a"] = hold
+    hold = bench.script.acts["finalize", "a"] = Hold()
     pending = Kernels(bench.loader).request(definition("a"))
 
     async def give_up() -> None:
@@ -230,27 +224,21 @@ def test_await_of_a_loop_that_was_closed_costs_no_kernel(bench: Bench) -> None:
             await asyncio.wait_for(_awaited(pending), 0.2)
 
     asyncio.run(give_up())
-    assert started.wait(30)
-    go_on.set()
+    assert hold.started.wait(30)
+    hold.go_on.set()
     assert pending.result().id == artifact_id("a")
 
 
 def test_await_of_what_another_thread_compiles_keeps_the_loop_going_within_no_compiling(bench: Bench) -> None:
-    started, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        started.set()
-        assert go_on.wait(30)
-
-    bench.script.acts["finalize", "a"] = hold
+    hold = bench.script.acts["finalize", "a"] = Hold()
     pending = Kernels(bench.loader).request(definition("a"))
     thread = threading.Thread(target=bench.loader.compile_queued)
     thread.start()
-    assert started.wait(30)
+    assert hold.started.wait(30)
 
     async def both() -> Any:
         async def release() -> None:
-            go_on.set()
+            hold.go_on.set()
 
         with no_compiling():
             loaded, _ = await asyncio.gather(_awaited(pending), release())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from typing import Any
 
 import filelock
 import pytest
-from tests.unit.compiler.scripted import artifact_id, definition
+from tests.unit.compiler.scripted import Hold, artifact_id, definition
 from tests.unit.compiler.test_persistent import Process, process
 
 from quernel.compiler import key_locks
@@ -40,17 +39,6 @@ def are_free(environment: Environment) -> bool:
             return False
         lock.release()
     return True
-
-
-class Hold:
-    """Stops a compilation until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.started, self.go_on = threading.Event(), threading.Event()
-
-    def __call__(self) -> None:
-        self.started.set()
-        assert self.go_on.wait(30)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.unit.compiler.scripted import Bench, artifact, artifact_id, definition
+from tests.unit.compiler.scripted import Bench, Hold, artifact, artifact_id, definition
 from tests.unit.compiler.test_order_of_calls import key_of
 
 from quernel.compiler import Kernels, PendingState, no_compiling
@@ -81,17 +81,11 @@ def test_blocks_nest_and_end_with_an_error(bench: Bench) -> None:
 
 
 def test_other_threads_compile_and_what_they_compile_is_waited_for(bench: Bench) -> None:
-    started, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        started.set()
-        assert go_on.wait(20)
-
-    bench.script.acts["lower", "a"] = hold
+    hold = bench.script.acts["lower", "a"] = Hold()
     with no_compiling(), ThreadPoolExecutor(1) as threads:
         compiling = threads.submit(bench.load, "a")
-        assert started.wait(20)
-        threading.Timer(0.05, go_on.set).start()
+        assert hold.started.wait(20)
+        threading.Timer(0.05, hold.go_on.set).start()
         assert bench.load("a") is compiling.result(20)
 
 

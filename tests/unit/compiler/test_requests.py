@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.unit.compiler.scripted import Bench, ScriptedVariant, artifact, artifact_id, definition
+from tests.unit.compiler.scripted import Bench, Hold, ScriptedVariant, artifact, artifact_id, definition
 from tests.unit.compiler.test_threads import run_threads
 
 from quernel.compiler import CompiledArtifact, Kernels, KeyedKernels, PendingState, RegistrationCounts
@@ -226,16 +226,10 @@ def test_awaited_request_raises_its_own_error(bench: Bench, kernels: Kernels[Any
 def test_forked_child_ends_requests_that_a_thread_of_its_parent_built_and_builds_those_queued(
     bench: Bench, kernels: Kernels[Any, Any, Any]
 ) -> None:
-    started, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        started.set()
-        assert go_on.wait(30)
-
-    bench.script.acts["lower", "a"] = hold
+    hold = bench.script.acts["lower", "a"] = Hold()
     building = kernels.request(definition("a"))
     building.start()
-    assert started.wait(20)
+    assert hold.started.wait(20)
     queued = kernels.request(definition("b"))
     child = os.fork()
     if child == 0:
@@ -250,7 +244,7 @@ def test_forked_child_ends_requests_that_a_thread_of_its_parent_built_and_builds
         finally:
             os._exit(status)
     _, status = os.waitpid(child, 0)
-    go_on.set()
+    hold.go_on.set()
     assert building.result().id == artifact_id("a")
     assert os.waitstatus_to_exitcode(status) == 0
 
@@ -448,19 +442,13 @@ def test_progress_that_raises_is_logged_once_and_told_no_more(
 
 
 def test_build_waits_for_what_another_thread_compiles(bench: Bench, kernels: Kernels[Any, Any, Any]) -> None:
-    started, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        started.set()
-        assert go_on.wait(20)
-
-    bench.script.acts["lower", "a"] = hold
+    hold = bench.script.acts["lower", "a"] = Hold()
     with ThreadPoolExecutor(2) as threads:
         loading = threads.submit(bench.load, "a")
-        assert started.wait(20)
+        assert hold.started.wait(20)
         pending = kernels.request(definition("a"))
         building = threads.submit(kernels.build)
-        go_on.set()
+        hold.go_on.set()
         assert building.result(20) == (pending,)
         assert pending.result() is loading.result(20)
 

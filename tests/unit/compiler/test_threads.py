@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.unit.compiler.scripted import Bench, Records, artifact_id, definition
+from tests.unit.compiler.scripted import Bench, Hold, Records, artifact_id, definition
 
 from quernel.compiler.reentrancy import refuse_while_compiling
 from quernel.errors import CompilationError, LaunchError
@@ -120,20 +120,14 @@ def test_threads_with_many_kernels_of_equal_ir_and_source_compile_each_artifact_
 
 
 def test_waiter_of_another_batch_takes_the_leaders_artifact(bench: Bench) -> None:
-    started, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        started.set()
-        assert go_on.wait(20)
-
-    bench.script.acts["lower", "a"] = hold
+    hold = bench.script.acts["lower", "a"] = Hold()
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(bench.load, "a", definition("a", 5))
-        assert started.wait(20)
+        assert hold.started.wait(20)
         second = threads.submit(bench.load, "b", definition("b", 5))
         while "stored b" not in bench.script.log():
             threading.Event().wait(0.001)
-        go_on.set()
+        hold.go_on.set()
         assert first.result(20).loaded is second.result(20).loaded
     assert bench.script.count("lower") == 1
     assert bench.records.outcomes() == [("a", "compiled", None), ("b", "rekeyed", "ir")]
@@ -168,13 +162,7 @@ def test_interrupted_driver_hands_over_to_a_waiting_thread(bench: Bench) -> None
 def test_interrupted_batch_abandons_what_has_not_started_and_can_be_loaded_later(environment: Environment) -> None:
     with ThreadPoolExecutor(1) as workers:
         bench = Bench.of(environment, workers=workers)
-        in_worker, go_on = threading.Event(), threading.Event()
-
-        def hold() -> None:
-            in_worker.set()
-            assert go_on.wait(20)
-
-        bench.script.acts["lower", "a"] = hold
+        hold = bench.script.acts["lower", "a"] = Hold()
         for name in "abc":
             bench.enqueue(name)
         advance = bench.loader._guarded.stored_for_ir
@@ -183,7 +171,7 @@ def test_interrupted_batch_abandons_what_has_not_started_and_can_be_loaded_later
         def interrupt_at_the_third(environment: Environment | None, key: Any) -> Any:
             asked.append(key)
             if len(asked) == 3:
-                go_on.set()
+                hold.go_on.set()
                 raise KeyboardInterrupt
             return advance(environment, key)
 
@@ -279,16 +267,10 @@ def test_refusal_ends_with_the_compilation(bench: Bench) -> None:
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_forked_child_loads_while_a_thread_of_the_parent_compiles(bench: Bench) -> None:
     bench.load("loaded")
-    started, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        started.set()
-        assert go_on.wait(30)
-
-    bench.script.acts["lower", "a"] = hold
+    hold = bench.script.acts["lower", "a"] = Hold()
     with ThreadPoolExecutor(1) as threads:
         compiling = threads.submit(bench.load, "a")
-        assert started.wait(20)
+        assert hold.started.wait(20)
         with bench.loader.target_lock:  # a lock that some thread holds at the time
             child = os.fork()
             if child == 0:
@@ -301,6 +283,6 @@ def test_forked_child_loads_while_a_thread_of_the_parent_compiles(bench: Bench) 
                 finally:
                     os._exit(status)
         _, status = os.waitpid(child, 0)
-        go_on.set()
+        hold.go_on.set()
         assert compiling.result(20).id == artifact_id("a")
     assert os.waitstatus_to_exitcode(status) == 0
