@@ -24,3 +24,8 @@ class Location:
 
 NOWHERE = Location("<nowhere>", 0)
 """The location of nodes that no source line made (tests, parsed text, inserted guards)."""
+
+
+def known_location(location: Location) -> Location | None:
+    """The location, or `None` for `NOWHERE`, as errors take it."""
+    return None if location == NOWHERE else location

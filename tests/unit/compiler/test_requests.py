@@ -7,9 +7,7 @@ import copy
 import itertools
 import os
 import pickle
-import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -271,14 +269,6 @@ def test_kernel_of_equal_ir_counts_as_loaded(bench: Bench) -> None:
     bench.load("a", definition("a", 5))
     bench.load("b", definition("b", 5))
     assert counts(bench) == {"compiled": 1, "loaded": 1}
-
-
-@pytest.fixture
-def fast_switching() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("fast_switching")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from tests.unit.compiler.scripted import Bench, artifact_id, definition
@@ -16,14 +14,7 @@ from quernel.errors import CompilationError
 from quernel.store import Environment
 
 NAMES = [f"k{number}" for number in range(12)]
-
-
-@pytest.fixture(autouse=True)
-def fast_switching() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
+pytestmark = pytest.mark.usefixtures("fast_switching")
 
 
 @pytest.mark.parametrize("seed", range(6))

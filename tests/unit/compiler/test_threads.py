@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,14 +35,6 @@ def run_threads(number: int, action: Callable[[int], Any]) -> list[Any]:
         thread.join(60)
         assert not thread.is_alive()
     return results
-
-
-@pytest.fixture
-def fast_switching() -> Any:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("fast_switching")

@@ -128,7 +128,7 @@ def test_a_body_with_branches_runs_once_for_each_point() -> None:
     is_set = Cast(operand=ir.load("c", u8), type=bool_)
     branch = If(condition=is_set, then=(Return(),), otherwise=(ir.store("y", ir.const(1.0, f32)),))
     params = (ir.array("c", u8), ir.array("y", f32))
-    made = lowered(compiler(), ir.kernel(params, (branch, ir.store("y", ir.const(2.0, f32)))))
+    made = lowered(compiler(), ir.kernel(params, (branch, ir.store("y", ir.const(2.0, f32))), block=(64,)))
     assert made.header.points_per_thread == 4
     loop = made.text[made.text.index("for (long long point = 0; point < 256LL && ") :]
     assert "continue;" in loop

@@ -187,10 +187,10 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
     def _foreign(
         self, kernel: KernelDefinition, foreign: ForeignSource, variant: CpuVariant
     ) -> tuple[str, ArtifactHeader]:
+        from quernel.ir.validation import validate_block
         from quernel_cpu.foreign import foreign_call, foreign_parameters
         from quernel_cpu.lowering import lower_call
         from quernel_cpu.slots import all_uses
-        from quernel_cpu.validation import validate_block
 
         if foreign.language != LANGUAGE:
             raise ValidationError(

@@ -17,14 +17,10 @@ class CpuVariant:
     """What the launch decides that the kernel's id does not.
 
     Attributes:
-        aligned16: every array starts at a multiple of 16 bytes.
         contiguous: every array is C-contiguous, so that neighbours along the last axis lie side by side.
-        index32: every extent, shape and reachable element offset is below 2**31.
     """
 
-    aligned16: bool = False
     contiguous: bool = False
-    index32: bool = False
 
 
 @attrs.frozen

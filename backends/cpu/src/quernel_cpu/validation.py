@@ -22,15 +22,16 @@ from quernel.ir.nodes import (
     Subgroup,
     ThreadIndex,
 )
+from quernel.ir.validation import refusal, validate_block
 from quernel.ir.walk import walk_expressions, walk_statements
-from quernel.locations import NOWHERE, Location
+from quernel.locations import Location, known_location
 from quernel_cpu.emission.leaves import Leaf, leaf_alignment, part_at
 from quernel_cpu.emission.values import scalar
 
 if TYPE_CHECKING:
     from quernel_cpu.emission.cells import Scratch
 
-__all__ = ["is_cooperative", "validate", "validate_block", "validate_scratch"]
+__all__ = ["is_cooperative", "validate", "validate_scratch"]
 
 _MAX_PRIVATE_BYTES = 256 * 1024
 """Private memory lies on the stack, of which a thread may have no more than 512 KiB."""
@@ -51,7 +52,7 @@ def validate(module: Module, target: TargetInfo) -> None:
     owners: tuple[Kernel | Function, ...] = (kernel, *module.functions)
     for owner in owners:
         for construct, where in _missing(owner, has_subgroups=target.capabilities.subgroups):
-            raise _refusal(construct, where, target, "write the kernel without it")
+            raise refusal(construct, where, target)
         _validate_private_memory(owner, target)
         if kernel.form is LaunchForm.OVER:
             _validate_points(owner)
@@ -70,38 +71,9 @@ def validate_without_lanes(module: Module, target: TargetInfo) -> None:
                 raise ValidationError(
                     f"{target.backend}:{target.name} runs a kernel with subgroup.{stmt.op.value} as lanes of vectors, "
                     "and this one cannot run so",
-                    where=_known(stmt.loc),
+                    where=known_location(stmt.loc),
                     fix="use scalars and small private arrays only, in a shorter kernel",
                 )
-
-
-def validate_block(block: tuple[int, ...], target: TargetInfo, where: Location = NOWHERE) -> None:
-    """Refuses a block that the target cannot run.
-
-    Raises:
-        ValidationError: it has too many threads, in all or along an axis.
-    """
-    limits = target.limits
-    num_threads = math.prod(block)
-    allowed = limits.max_block[-len(block) :]
-    if num_threads > limits.max_block_threads or any(size > most for size, most in zip(block, allowed, strict=True)):
-        example = (*(1,) * (len(block) - 1), min(limits.max_block_threads, allowed[-1]))
-        raise ValidationError(
-            f"block {block} has {num_threads} threads; {target.backend}:{target.name} allows "
-            f"{limits.max_block_threads} in all and {allowed} along the axes",
-            where=_known(where),
-            fix=f"use a block of at most {limits.max_block_threads} threads, e.g. {example}",
-        )
-
-
-def _refusal(construct: str, where: Location, target: TargetInfo, fix: str) -> ValidationError:
-    return ValidationError(
-        f"the target {target.backend}:{target.name} has no {construct}", where=_known(where), fix=fix
-    )
-
-
-def _known(where: Location) -> Location | None:
-    return None if where == NOWHERE else where
 
 
 def _validate_private_memory(owner: Kernel | Function, target: TargetInfo) -> None:
@@ -113,7 +85,7 @@ def _validate_private_memory(owner: Kernel | Function, target: TargetInfo) -> No
                 raise ValidationError(
                     f"{owner.name} has {num_bytes} bytes of private memory; "
                     f"{target.backend}:{target.name} allows {_MAX_PRIVATE_BYTES}",
-                    where=_known(stmt.loc),
+                    where=known_location(stmt.loc),
                     fix="use smaller private arrays, or a part of an array argument for each thread",
                 )
 
@@ -129,14 +101,14 @@ def validate_scratch(kernel: Kernel, scratch: Scratch, target: TargetInfo) -> No
         raise ValidationError(
             f"a block of {kernel.name} has {scratch.shared_bytes} bytes of shared memory; "
             f"{target.backend}:{target.name} allows {allowed}",
-            where=_known(kernel.loc),
+            where=known_location(kernel.loc),
             fix="use smaller shared arrays",
         )
     if scratch.num_bytes > _MAX_SCRATCH_BYTES:
         raise ValidationError(
             f"the threads of a block of {kernel.name} keep {scratch.num_bytes} bytes across barriers; "
             f"{target.backend}:{target.name} allows {_MAX_SCRATCH_BYTES}",
-            where=_known(kernel.loc),
+            where=known_location(kernel.loc),
             fix="use smaller private arrays, or a smaller block",
         )
 
@@ -157,14 +129,14 @@ def _validate_points(owner: Kernel | Function) -> None:
             what = "barrier" if isinstance(stmt, Barrier) else "shared memory"
             raise ValidationError(
                 f"a kernel launched with over(...) has no blocks, so no {what}",
-                where=_known(stmt.loc),
+                where=known_location(stmt.loc),
                 fix="launch it as kernel[qn.cdiv(extent, block), block]",
             )
     for expr in walk_expressions(owner.body):
         if isinstance(expr, ThreadIndex) and expr.kind not in _OF_POINTS:
             raise ValidationError(
                 f"a kernel launched with over(...) has no blocks, so no {expr.kind.value}",
-                where=_known(expr.loc),
+                where=known_location(expr.loc),
                 fix="launch it as kernel[qn.cdiv(extent, block), block]",
             )
 

@@ -29,7 +29,7 @@ from quernel.dtypes import (
 from quernel.errors import ValidationError
 from quernel.ir.analysis import parameter_uses
 from quernel.ir.nodes import AtomicOp, IndexKind, MathFunction, Module, RootKind, SubgroupOp
-from quernel.locations import NOWHERE
+from quernel.locations import known_location
 
 __all__ = ["OPENCL_C", "SUBGROUP_SIZE", "opencl_dialect", "uses_subgroups", "validate_rows"]
 
@@ -242,6 +242,6 @@ def validate_rows(module: Module) -> None:
     if uses_subgroups(module) and math.prod(block[:-1]) > 1 and block[-1] % SUBGROUP_SIZE:
         raise ValidationError(
             f"subgroups of {SUBGROUP_SIZE} threads do not fill the rows of block {block}",
-            where=None if where == NOWHERE else where,
+            where=known_location(where),
             fix=f"use a block whose last axis is a multiple of {SUBGROUP_SIZE}, or one axis",
         )

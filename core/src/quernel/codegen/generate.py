@@ -26,7 +26,7 @@ from quernel.geometry import LaunchForm
 from quernel.ir.analysis import parameter_uses
 from quernel.ir.nodes import Function, Kernel, Module, Return
 from quernel.ir.structs import struct_types
-from quernel.locations import NOWHERE, Location
+from quernel.locations import NOWHERE, Location, known_location
 
 __all__ = ["GeneratedText", "generate"]
 
@@ -48,7 +48,7 @@ class GeneratedText:
     def location(self, line: int) -> Location | None:
         """Where the text's line, counted from 1, comes from."""
         found = self.lines[line - 1] if 0 < line <= len(self.lines) else NOWHERE
-        return None if found == NOWHERE else found
+        return known_location(found)
 
 
 def generate(

@@ -16,6 +16,7 @@ import attrs
 
 from quernel.dtypes import i64
 from quernel.geometry import LaunchForm
+from quernel.ir.names import FreshNames
 from quernel.ir.nodes import (
     Assign,
     Atomic,
@@ -195,7 +196,7 @@ class _Writer:
         self._lane = kernel.ndim - 1
         self._points = points
         self._stride = stride
-        self._taken = {variable.name for variable in kernel.locals} | {param.name for param in kernel.params}
+        self._fresh = FreshNames(kernel).fresh
         self._types = {variable.name: variable.type for variable in kernel.locals}
         self._names: dict[str, tuple[str, ...]] = {}
         self.locals: list[LocalVariable] = []
@@ -222,14 +223,6 @@ class _Writer:
             self._names[name] = names
             self.locals += [LocalVariable(name=own, type=self._types[name]) for own in names]
         return self._names[name]
-
-    def _fresh(self, wanted: str) -> str:
-        name, number = wanted, 0
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
 
     def _kept(self, expr: Expr, stmt: Stmt) -> Expr:
         """The value of an expression that reads memory, taken before any store of this statement."""

@@ -8,7 +8,7 @@ import pickle
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -56,7 +56,7 @@ def run_job(
     outcome: dict[str, Any]
     try:
         with Compiling(f"compiling {id.kernel.name}"):
-            outcome = _STAGES[stage](compiler, work, id, recording, log)
+            outcome = _STEPS[stage](_Steps(compiler, id, recording, log), work)
     except Exception as error:
         outcome = {"failure": _portable(error, id.kernel.name, compiler.target_info.backend)}
     return JobResult(
@@ -121,80 +121,59 @@ def _fingerprint(compiler: ArtifactCompiler[Any, Any, Any]) -> str:
         return compiler.target_info.fingerprint
 
 
-def _expand(
-    compiler: ArtifactCompiler[Any, Any, Any],
-    kernel: KernelDefinition,
-    id: ArtifactId[Any],  # noqa: A002
-    recording: CompilationRecording,
-    log: logging.Logger,
-) -> dict[str, Any]:
-    from quernel.ir.digest import ir_digest
+class _Steps:
+    """The steps of one job, each of which gives fields of its result."""
 
-    with recording.stage("expand"):
-        module = kernel.expand()
-        digest = ir_digest(module)
-    if recording.is_full:
-        from quernel.ir.printer import print_module
+    def __init__(
+        self,
+        compiler: ArtifactCompiler[Any, Any, Any],
+        id: ArtifactId[Any],  # noqa: A002
+        recording: CompilationRecording,
+        log: logging.Logger,
+    ) -> None:
+        self._compiler = compiler
+        self._id = id
+        self._recording = recording
+        self._log = log
 
-        recording.ir(print_module(module))
-    return {"ir_digest": digest, "is_storable": kernel.is_storable}
+    def expand(self, kernel: KernelDefinition) -> dict[str, Any]:
+        from quernel.ir.digest import ir_digest
 
+        with self._recording.stage("expand"):
+            module = kernel.expand()
+            digest = ir_digest(module)
+        if self._recording.is_full:
+            from quernel.ir.printer import print_module
 
-def _lower(
-    compiler: ArtifactCompiler[Any, Any, Any],
-    kernel: KernelDefinition,
-    id: ArtifactId[Any],  # noqa: A002
-    recording: CompilationRecording,
-    log: logging.Logger,
-) -> dict[str, Any]:
-    lowered, source = _lowered(compiler, kernel, id, recording, log)
-    if source is None:
-        return _finalize(compiler, lowered, id, recording, log)
-    return {"lowered": lowered, "source": source}
+            self._recording.ir(print_module(module))
+        return {"ir_digest": digest, "is_storable": kernel.is_storable}
 
+    def lower(self, kernel: KernelDefinition) -> dict[str, Any]:
+        lowered, source = self._lowered(kernel)
+        return self.finalize(lowered) if source is None else {"lowered": lowered, "source": source}
 
-def _compile(
-    compiler: ArtifactCompiler[Any, Any, Any],
-    kernel: KernelDefinition,
-    id: ArtifactId[Any],  # noqa: A002
-    recording: CompilationRecording,
-    log: logging.Logger,
-) -> dict[str, Any]:
-    lowered, source = _lowered(compiler, kernel, id, recording, log)
-    return {**_finalize(compiler, lowered, id, recording, log), "source": source}
+    def compile(self, kernel: KernelDefinition) -> dict[str, Any]:
+        lowered, source = self._lowered(kernel)
+        return {**self.finalize(lowered), "source": source}
 
+    def finalize(self, lowered: Any) -> dict[str, Any]:
+        with self._recording.stage("finalize"):
+            return {"artifact": self._compiler.finalize(self._id, lowered)}
 
-def _lowered(
-    compiler: ArtifactCompiler[Any, Any, Any],
-    kernel: KernelDefinition,
-    id: ArtifactId[Any],  # noqa: A002
-    recording: CompilationRecording,
-    log: logging.Logger,
-) -> tuple[Any, str | None]:
-    with recording.stage("lower"):
-        lowered = compiler.lower(kernel, id, recording, log)
-        source = compiler.source(lowered)
-    if source is not None:
-        recording.source(source)
-    return lowered, source
+    def _lowered(self, kernel: KernelDefinition) -> tuple[Any, str | None]:
+        with self._recording.stage("lower"):
+            lowered = self._compiler.lower(kernel, self._id, self._recording, self._log)
+            source = self._compiler.source(lowered)
+        if source is not None:
+            self._recording.source(source)
+        return lowered, source
 
 
-def _finalize(
-    compiler: ArtifactCompiler[Any, Any, Any],
-    lowered: Any,
-    id: ArtifactId[Any],  # noqa: A002
-    recording: CompilationRecording,
-    log: logging.Logger,
-) -> dict[str, Any]:
-    with recording.stage("finalize"):
-        return {"artifact": compiler.finalize(id, lowered)}
-
-
-_STAGES = {
-    JobStage.EXPAND: _expand,
-    JobStage.LOWER: _lower,
-    JobStage.COMPILE: _compile,
-    JobStage.FINALIZE: _finalize,
+_STEPS: dict[JobStage, Callable[[_Steps, Any], dict[str, Any]]] = {
+    JobStage.EXPAND: _Steps.expand,
+    JobStage.LOWER: _Steps.lower,
+    JobStage.COMPILE: _Steps.compile,
+    JobStage.FINALIZE: _Steps.finalize,
 }
 
 

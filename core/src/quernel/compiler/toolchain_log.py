@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from quernel.errors import CompilationError
-from quernel.locations import NOWHERE, Location
+from quernel.locations import NOWHERE, Location, known_location
 
 __all__ = ["located"]
 
@@ -36,4 +36,4 @@ def _place(file: str, number: int, lines: tuple[Location, ...]) -> Location | No
         if known.line == number and known.file.replace("\\", "/") == file:
             return known
     found = lines[number - 1] if 0 < number <= len(lines) else NOWHERE
-    return None if found == NOWHERE else found
+    return known_location(found)

@@ -15,6 +15,7 @@ import attrs
 
 from quernel.dtypes import ValueType, bool_, i64
 from quernel.ir.flow import has_one_trip
+from quernel.ir.names import FreshNames
 from quernel.ir.nodes import (
     Alloc,
     ArrayRef,
@@ -202,7 +203,7 @@ class _Splitter:
 
     def __init__(self, uniformity: Uniformity) -> None:
         self._uniformity = uniformity
-        self._names = _Names(uniformity.module)
+        self._names = FreshNames(uniformity.module.kernel)
         self.exits = False
         """Whether some thread may return from a segment while others go on."""
         self.locals: list[LocalVariable] = []
@@ -318,23 +319,6 @@ class _Splitter:
             self.locals = [local for local in self.locals if local.name != flag]
             return tuple(_without_flag(region, flag) for region in body)
         return (Segment((_flagged(loop.skipped, value=False),)), *body)
-
-
-class _Names:
-    """Names that nothing in the kernel has yet."""
-
-    def __init__(self, module: Module) -> None:
-        kernel = module.kernel
-        self._taken = {local.name for local in kernel.locals} | {parameter.name for parameter in kernel.params}
-        self._taken |= {stmt.name for stmt in kernel.body if isinstance(stmt, Alloc)}
-
-    def fresh(self, wanted: str) -> str:
-        name, number = wanted, 0
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
 
 
 def _ends_trip(body: Body) -> bool:

@@ -125,14 +125,6 @@ def same_value(left: Value, right: Value) -> bool:
     return left == right
 
 
-def _least(left: Value, right: Value) -> Value:
-    return right if right < left else left
-
-
-def _greatest(left: Value, right: Value) -> Value:
-    return right if right > left else left
-
-
 _FLOAT_UNARY: Final[dict[UnaryOp, Callable[[Value], Value]]] = {UnaryOp.NEG: operator.neg, UnaryOp.ABS: math.fabs}
 _INTEGER_UNARY: Final[dict[UnaryOp, Callable[[int], int]]] = {
     UnaryOp.NEG: operator.neg,

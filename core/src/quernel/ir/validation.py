@@ -35,7 +35,7 @@ from quernel.ir.nodes import (
     ThreadIndex,
 )
 from quernel.ir.walk import walk_expressions, walk_statements
-from quernel.locations import NOWHERE, Location
+from quernel.locations import NOWHERE, Location, known_location
 
 __all__ = ["check_target", "refusal", "shared_bytes", "validate_block"]
 
@@ -66,7 +66,7 @@ def check_target(module: Module, target: TargetInfo) -> None:
         raise ValidationError(
             f"the kernel takes {taken} bytes of shared memory; {target.backend}:{target.name} allows "
             f"{target.limits.max_shared_bytes}",
-            where=_known(where),
+            where=known_location(where),
             fix="use smaller shared arrays or a smaller block",
         )
 
@@ -85,7 +85,7 @@ def validate_block(block: tuple[int, ...], target: TargetInfo, where: Location =
         raise ValidationError(
             f"block {block} has {num_threads} threads; {target.backend}:{target.name} allows "
             f"{limits.max_block_threads} in all and {allowed} along the axes",
-            where=_known(where),
+            where=known_location(where),
             fix=f"use a block of at most {limits.max_block_threads} threads, e.g. {example}",
         )
 
@@ -103,12 +103,8 @@ def shared_bytes(module: Module) -> int:
 def refusal(construct: str, where: Location, target: TargetInfo, fix: str = _WITHOUT) -> ValidationError:
     """The error for a construct that the target does not have, to be raised."""
     return ValidationError(
-        f"the target {target.backend}:{target.name} has no {construct}", where=_known(where), fix=fix
+        f"the target {target.backend}:{target.name} has no {construct}", where=known_location(where), fix=fix
     )
-
-
-def _known(where: Location) -> Location | None:
-    return None if where == NOWHERE else where
 
 
 def _missing(owner: Kernel | Function, can: Capabilities) -> Iterator[Missing]:

@@ -63,7 +63,7 @@ from quernel.ir.nodes import (
     VecMake,
 )
 from quernel.ir.walk import children, expressions_of, walk_expressions, walk_statements
-from quernel.locations import NOWHERE, Location
+from quernel.locations import Location, known_location
 
 __all__ = ["VerificationError", "subgroup_result_type", "verify"]
 
@@ -102,7 +102,7 @@ def subgroup_result_type(op: SubgroupOp, operands: tuple[Expr, ...]) -> ValueTyp
 
 
 def _refuse(what: str, where: Location) -> NoReturn:
-    raise VerificationError(f"invalid IR: {what}", where=None if where == NOWHERE else where)
+    raise VerificationError(f"invalid IR: {what}", where=known_location(where))
 
 
 def _check_calls_end(functions: dict[str, Function]) -> None:

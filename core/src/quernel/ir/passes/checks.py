@@ -27,6 +27,7 @@ import attrs
 from quernel.diagnostics import MAX_VALUES
 from quernel.dtypes import DType, StructType, ValueType, VectorType, bool_, i32, i64
 from quernel.ir.flow import has_one_trip
+from quernel.ir.names import FreshNames
 from quernel.ir.nodes import (
     Alloc,
     Assert,
@@ -43,6 +44,7 @@ from quernel.ir.nodes import (
     Expr,
     For,
     If,
+    Kernel,
     Load,
     Local,
     LocalVariable,
@@ -107,23 +109,12 @@ def _without_assertion(stmt: Stmt) -> Stmt | Body:
 # --- names and small pieces -------------------------------------------------------------------------------------------
 
 
-class _Names:
-    """Names for what the checks add to the kernel."""
+class _Names(FreshNames):
+    """Names for what the checks add to the kernel, and the locals among them."""
 
-    def __init__(self, module: Module) -> None:
-        kernel = module.kernel
-        self._taken = {local.name for local in kernel.locals} | {parameter.name for parameter in kernel.params}
-        self._taken |= {stmt.name for stmt in kernel.body if isinstance(stmt, Alloc)}
-        self._next: dict[str, int] = {}
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
         self.locals: list[LocalVariable] = []
-
-    def fresh(self, wanted: str) -> str:
-        number = self._next.get(wanted, 0)
-        while (name := f"{wanted}_{number}" if number else wanted) in self._taken:
-            number += 1
-        self._next[wanted] = number + 1
-        self._taken.add(name)
-        return name
 
     def local(self, wanted: str, type_: ValueType, loc: Location) -> Local:
         name = self.fresh(wanted)
@@ -204,7 +195,7 @@ class _Checker:
 
     def __init__(self, module: Module) -> None:
         self._module = module
-        self.names = _Names(module)
+        self.names = _Names(module.kernel)
         self._shapes = {stmt.name: stmt.shape for stmt in module.kernel.body if isinstance(stmt, Alloc)}
 
     def kernel_body(self) -> Body:

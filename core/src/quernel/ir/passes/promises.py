@@ -21,6 +21,7 @@ import attrs
 
 from quernel.dtypes import DType, bool_, i32, i64
 from quernel.geometry import LaunchForm
+from quernel.ir.names import FreshNames
 from quernel.ir.nodes import (
     Alloc,
     Assert,
@@ -126,8 +127,7 @@ class _Writer:
         self._means = means
         self._num_promises = 0
         kernel = module.kernel
-        self._taken = {local.name for local in kernel.locals} | {parameter.name for parameter in kernel.params}
-        self._taken |= {stmt.name for stmt in kernel.body if isinstance(stmt, Alloc)}
+        self._names = FreshNames(kernel)
         self._locals: list[LocalVariable] = []
         self._cells: dict[DType, Alloc] = {}
         self._unset: list[Stmt] = []
@@ -213,24 +213,15 @@ class _Writer:
 
     def _cell(self, dtype: DType) -> Alloc:
         if dtype not in self._cells:
-            name = self._fresh(f"promised_{dtype}")
+            name = self._names.fresh(f"promised_{dtype}")
             loc = self._module.kernel.loc
             self._cells[dtype] = Alloc(name=name, space=Space.SHARED, element=dtype, shape=(1,), loc=loc)
         return self._cells[dtype]
 
     def _local(self, wanted: str, dtype: DType, loc: Location) -> Local:
-        name = self._fresh(wanted)
+        name = self._names.fresh(wanted)
         self._locals.append(LocalVariable(name=name, type=dtype))
         return Local(name=name, type=dtype, loc=loc)
-
-    def _fresh(self, wanted: str) -> str:
-        number = 0
-        name = wanted
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
 
 
 def _zeroed(local: Local) -> Assign:
