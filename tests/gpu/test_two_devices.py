@@ -212,16 +212,19 @@ def test_a_copy_from_another_device_is_no_part_of_a_graph(gpu: Any, other: Any) 
 
 def test_a_checked_launch_on_the_second_device(other: Any) -> None:
     x = other.zeros(10, qn.f32)
-    outside.options(checked=True).over(1)(x, 10)
-    with pytest.raises(IndexError, match="10"):
-        other.synchronize()
+    with pytest.raises(IndexError, match="index 10 is outside"):
+        outside.options(checked=True).over(1)(x, 10)
+    outside.options(checked=True).over(1)(x, 9)
+    assert x.numpy().tolist() == [0] * 9 + [1]
 
 
-def test_the_second_device_is_as_in_numpy(other: Any) -> None:
-    values = np.arange(100, dtype=np.float32)
+def test_the_device_of_a_context_allocates_and_launches(gpu: Any, other: Any) -> None:
     with qn.use(other):
-        add.over(100)(1.0, values, values)
-    assert np.array_equal(values, np.arange(1, 101, dtype=np.float32))
+        assert qn.device() is other
+        x = qn.device().full(100, 1.0, qn.f32)
+        add.over(100)(1.0, x, x)
+    assert x.device is other
+    assert x.numpy().tolist() == [2] * 100
 
 
 def test_pytorch_keeps_its_current_device(gpu: Any, other: Any) -> None:
@@ -241,8 +244,9 @@ def test_pytorch_keeps_its_current_device(gpu: Any, other: Any) -> None:
 def test_a_tensor_of_the_second_device_is_not_the_firsts(gpu: Any, other: Any) -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     tensor = torch.arange(1000, dtype=torch.float32, device="cuda:1")
-    taken = gpu.array(tensor)
-    assert taken.device is gpu
+    with pytest.raises(qn.errors.LaunchError, match="the Tensor is on cuda:1, not on cuda:0"):
+        gpu.array(tensor)
+    taken = other.asarray(tensor).to(gpu)
     assert np.array_equal(taken.numpy(), np.arange(1000, dtype=np.float32))
 
 
@@ -285,7 +289,7 @@ print(x.numpy().sum(), y.numpy().sum())
 
 
 @pytest.mark.lost
-def test_a_lost_device_leaves_the_other(gpu: Any, other: Any) -> None:
+def test_a_lost_device_takes_the_other_with_it_and_both_say_why(gpu: Any, other: Any) -> None:
     printed = in_a_process(
         KERNEL
         + """
@@ -295,19 +299,18 @@ def astray(x: qn.Array[qn.f32]):
 lost, whole = qn.device("cuda:1"), qn.device("cuda:0")
 x, y = lost.zeros(10, qn.f32), whole.zeros(10, qn.f32)
 only_here.over(10)(y)
+whole.synchronize()
 astray.over(10)(x)
-try:
-    lost.synchronize()
-except qn.errors.DeviceError as error:
-    print("astray" in error.what)
-only_here.over(10)(y)
-print(y.numpy().sum(), whole.array(np.ones(5, np.float32)).numpy().sum())
-try:
-    y.to(lost)
-except qn.errors.DeviceError as error:
-    print("astray" in error.what)
-only_here.over(10)(y)
-print(y.numpy().sum())
+def tries(use):
+    try:
+        use()
+    except qn.errors.DeviceError as error:
+        print("most probably the launch of astray on cuda:1." in error.what)
+tries(lost.synchronize)
+tries(lambda: only_here.over(10)(y))
+tries(y.numpy)
+tries(lambda: y.to(lost))
+tries(lambda: lost.zeros(3, qn.f32))
         """
     )
-    assert printed.splitlines() == ["True", "82.5 5.0", "True", "82.5"]
+    assert printed.split() == ["True"] * 5

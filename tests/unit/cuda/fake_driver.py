@@ -28,13 +28,14 @@ def num_parameters(name: str) -> int:
 
 
 class FakeDriver:
-    """One device of compute capability 9.0.
+    """Devices of compute capability 9.0, one unless told otherwise.
 
     Attributes:
         calls: what was called with which arguments.
         launched: the name and argument cells of each launch.
         failing: by name of a call, the status that it reports from now on.
         current: the stack of current contexts.
+        num_devices: how many there are, all alike.
     """
 
     def __init__(self, capability: tuple[int, int] = (9, 0), version: int = 13000) -> None:
@@ -44,6 +45,7 @@ class FakeDriver:
         self.launched: list[tuple[Any, tuple[int, ...], int, int]] = []
         self.failing: dict[str, Any] = {}
         self.current: list[int] = []
+        self.num_devices = 1
         self.memory: dict[int, Any] = {}
         self.numbers = itertools.count(1000)
         self.on_launch: Callable[..., Any] = lambda *arguments: OK
@@ -82,7 +84,7 @@ class FakeDriver:
         return (self.version,)
 
     def do_cuDeviceGetCount(self) -> tuple[int]:
-        return (1,)
+        return (self.num_devices,)
 
     def do_cuDeviceGet(self, number: int) -> tuple[int]:
         return (number,)
@@ -105,7 +107,7 @@ class FakeDriver:
         return (1,)
 
     def do_cuDevicePrimaryCtxRetain(self, device: int) -> tuple[int]:
-        return (77,)
+        return (77 + device,)
 
     def do_cuCtxPushCurrent(self, context: int) -> tuple[()]:
         self.current.append(context)
@@ -155,6 +157,9 @@ class FakeDriver:
         return ()
 
     do_cuMemcpyHtoDAsync = do_cuMemcpyDtoHAsync = do_cuMemcpyDtoDAsync = moved
+
+    def do_cuDeviceCanAccessPeer(self, device: int, other: int) -> tuple[int]:
+        return (1,)
 
     def do_cuMemcpyPeerAsync(self, to: int, a: Any, source: int, b: Any, nbytes: int, stream: Any) -> tuple[()]:
         return self.moved(to, source, nbytes)

@@ -348,20 +348,6 @@ def test_the_end_of_a_stream_tells_of_a_failure_that_nobody_knows_of(device: Cud
         device.close_stream(stream)
 
 
-def test_other_devices_are_not_blamed(device: CudaDevice, fake: FakeDriver) -> None:
-    infos = CudaBackend().devices()
-    assert isinstance(infos, tuple)
-    other = CudaBackend().open(infos[0])
-    launch(other, fake, "elsewhere")
-    launch(device, fake, "astray")
-    fake.failing["cuMemAllocAsync"] = status("CUDA_ERROR_ILLEGAL_ADDRESS")
-    with pytest.raises(DeviceError, match=r"most probably the launch of astray\."):
-        device.allocate(8)
-    fake.failing.clear()
-    other.free(other.allocate(8))
-    assert "cuMemFreeAsync" in fake.names()
-
-
 def test_code_that_the_driver_refuses_is_compiled_again(device: CudaDevice, fake: FakeDriver) -> None:
     fake.failing["cuModuleLoadData"] = status("CUDA_ERROR_NO_BINARY_FOR_GPU")
     with pytest.raises(CompilationError, match="loading k failed"):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
+from weakref import WeakSet
 
 from quernel.errors import DeviceError, LaunchError, QuernelError, ValidationError
 from quernel.forks import check_driver, in_child, starting_driver
@@ -55,6 +57,9 @@ _LOST: Final = {
     "CUDA_ERROR_CONTEXT_IS_DESTROYED": "somebody destroyed the device's context",
 }
 """Statuses after which the context is lost, and what they mean."""
+
+_OF_ONE_CONTEXT: Final = frozenset({"CUDA_ERROR_CONTEXT_IS_DESTROYED"})
+"""After all others the driver refuses work on every device of the process."""
 
 _OF_LAUNCHES: Final = frozenset({"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "CUDA_ERROR_INVALID_VALUE"})
 
@@ -181,7 +186,7 @@ def failure(name: str, status: Any, doing: str = "", *, context: Context | None 
     what = f"{doing or name} failed: {name} reports {reported}"
     if reported in _LOST:
         context = context or _entered.innermost()
-        suspects = "" if context is None else context.lose()
+        suspects = "" if context is None else context.lose(alone=reported in _OF_ONE_CONTEXT)
         return LostContextError(
             f"{what}: {_LOST[reported]}{suspects}. The device's context is lost, with all of its arrays",
             fix="start the process anew; QUERNEL_CHECKED=1 finds the line of an index outside its array",
@@ -198,16 +203,20 @@ class Context:
     """A device's primary context, which all libraries of the process share. As a context manager it is current within.
 
     Attributes:
+        number: of the device, as the driver counts them.
         device: the driver's handle.
         handle: of the context.
         recent: names of what was launched since the device was last waited for, as far as they are kept.
     """
 
     def __init__(self, number: int) -> None:
+        self.number = number
         self.device = call("cuDeviceGet", number)
         self.handle = call("cuDevicePrimaryCtxRetain", self.device, doing=f"opening cuda:{number}")
         self.recent: deque[str] = deque(maxlen=_KEPT)
         self._suspects: str | None = None
+        with _lock:
+            _contexts.add(self)
 
     def __enter__(self) -> Context:
         _entered.contexts.append(self)
@@ -227,19 +236,43 @@ class Context:
         """Whether a call found the context lost. There is nothing to give back to the driver then."""
         return self._suspects is not None
 
-    def lose(self) -> str:
-        """Takes note that the context is lost; which launches that may be due to, in words, from the first time on."""
+    def lose(self, *, alone: bool) -> str:
+        """Takes note that the context is lost, and unless `alone` all others of the process with it.
+
+        Returns:
+            Which launches that may be due to, in words; from the first time on the same ones.
+        """
         if self._suspects is None:
-            *before, last = list(self.recent) or [""]
-            others = ", ".join(name for name in dict.fromkeys(before) if name != last)
-            self._suspects = f"; most probably the launch of {last}" if last else ""
-            if others:
-                self._suspects += f" (launched before it and not waited for: {others})"
-        return self._suspects
+            with _lock:
+                lost = [self] if alone else [self, *(each for each in _contexts if each is not self)]
+            suspects = _suspects(lost)
+            for context in lost:
+                if context._suspects is None:
+                    context._suspects = suspects
+        return self._suspects or ""
 
     def release(self) -> None:
         """Gives the context up; it ends once no other library of the process holds it."""
+        with _lock:
+            _contexts.discard(self)
         driver().cuDevicePrimaryCtxRelease(self.device)
+
+
+_contexts: Final[WeakSet[Context]] = WeakSet()
+"""Those of the process."""
+
+
+def _suspects(contexts: Sequence[Context]) -> str:
+    """The launches that were last given to contexts and not waited for, in words."""
+    launches = [(list(context.recent), context.number) for context in contexts if context.recent]
+    if not launches:
+        return ""
+    at = {number: f" on cuda:{number}" if len(contexts) > 1 else "" for _, number in launches}
+    last = " or ".join(f"the launch of {names[-1]}{at[number]}" for names, number in launches)
+    before = [f"{name}{at[number]}" for names, number in launches for name in dict.fromkeys(names) if name != names[-1]]
+    return f"; most probably {last}" + (
+        f" (launched before it and not waited for: {', '.join(before)})" if before else ""
+    )
 
 
 class _Entered(threading.local):

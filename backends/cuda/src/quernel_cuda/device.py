@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakSet
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from quernel_cuda.compiler import CudaCompiler
 from quernel_cuda.exchange import CudaExchange
 from quernel_cuda.launching import Launches
 from quernel_cuda.memory import Pool, fill
+from quernel_cuda.peers import open_way
 from quernel_cuda.staging import Staging
 from quernel_cuda.streams import CudaEvent, CudaGraph, CudaStream
 from quernel_cuda.target import CudaTarget
@@ -58,6 +60,8 @@ class CudaDevice(DeviceOperations[Loaded]):
             self._context.release()
             raise
         self._staging = Staging()
+        self._reached: WeakSet[CudaDevice] = WeakSet()
+        """Devices to and from whose memory the straight way is open, or was found missing."""
         self._streams: OpenStreams[CudaStream] = OpenStreams()
         self._launches = Launches(self._context, self._default.handle)
         self.exchange: CudaExchange = CudaExchange(self, self._default.handle)
@@ -141,6 +145,7 @@ class CudaDevice(DeviceOperations[Loaded]):
         """Copies from another CUDA device, straight between the two where the machine can."""
         if not isinstance(other, CudaDevice):
             return False
+        self._open_ways(other)
         with other._context:
             other._wait_for_others()
             ready = CudaEvent(other._context, _UNTIMED)
@@ -304,16 +309,24 @@ class CudaDevice(DeviceOperations[Loaded]):
         if self._is_closed:
             return
         self._is_closed = True
-        with self._context:
-            status, *_ = _driver.driver().cuCtxSynchronize()
-            if not int(status):
-                self._target.unload()
-                self._staging.close()
-                self._pool.trim()
-                call("cuStreamDestroy", self._default.handle)
+        if not self._context.is_lost:
+            with self._context:
+                status, *_ = _driver.driver().cuCtxSynchronize()
+                if not int(status):
+                    self._target.unload()
+                    self._staging.close()
+                    self._pool.trim()
+                    call("cuStreamDestroy", self._default.handle)
         self.exchange.close()
         self._streams.clear()
         self._context.release()
+
+    def _open_ways(self, other: CudaDevice) -> None:
+        if other not in self._reached:
+            open_way(self._context, other._context, other._pool)
+            open_way(other._context, self._context, self._pool)
+            self._reached.add(other)
+            other._reached.add(self)
 
     def _handle(self, stream: Any) -> Any:
         return self._default.handle if stream is None else stream.handle

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quernel.errors import DeviceError
 from quernel.runtime.exchange import MemoryExchange
 from quernel_cuda import _driver
-from quernel_cuda._driver import LostContextError, call
+from quernel_cuda._driver import Context, LostContextError, call
 from quernel_cuda.streams import CudaEvent
 
 if TYPE_CHECKING:
@@ -119,6 +119,10 @@ class CudaExchange(MemoryExchange):
     def _ours(self) -> tuple[Any, ...]:
         """The default stream and those that users opened, without any that becomes a graph."""
         return self._default, *(each.handle for each in self._device._streams if not each.is_capturing)
+
+    def current(self) -> Context:
+        """The device's context: PyTorch hands over what is on its current device only."""
+        return self._device._context
 
     def number_of(self, address: int) -> int:
         """The device whose memory it is.

@@ -67,6 +67,16 @@ class Pool:
                 call("cuMemFree", memory.address)
         memory.address = 0
 
+    def open_to(self, number: int) -> None:
+        """Lets another device reach what is allocated here, now and later, unless the driver refuses."""
+        if self._has_pool:
+            api = _driver.driver()
+            access = api.CUmemAccessDesc()
+            access.location.type = api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            access.location.id = number
+            access.flags = api.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            api.cuMemPoolSetAccess(self._pool, [access], 1)
+
     def trim(self) -> None:
         """Gives freed memory back to the system."""
         if self._has_pool:

@@ -39,7 +39,7 @@ class OpenclDevice(DeviceOperations[Loaded]):
         if compiler.pointers is Pointers.ADDRESS:
             self._memory = AddressMemory()
         else:
-            self._memory = BufferMemory(self._key, maps_host_memory=info.kind == "cpu")
+            self._memory = BufferMemory(self._key, most_bytes=info.memory_bytes, maps_host_memory=info.kind == "cpu")
         self.host_accessible = self._memory.is_shared
         self._default = _Stream(self._key)
         self._streams: OpenStreams[_Stream] = OpenStreams()

@@ -120,8 +120,9 @@ class BufferMemory:
 
     is_shared = False
 
-    def __init__(self, device: DeviceKey, *, maps_host_memory: bool) -> None:
+    def __init__(self, device: DeviceKey, *, most_bytes: int, maps_host_memory: bool) -> None:
         self._device = device
+        self._most_bytes = most_bytes
         self._maps_host_memory = maps_host_memory
         self._lock = threading.RLock()  # The collector may free arrays in the midst of any method.
         self._numbers = itertools.cycle(range(1, _NUMBERS))
@@ -131,7 +132,15 @@ class BufferMemory:
         self.num_freed = 0
 
     def allocate(self, nbytes: int) -> Memory:
-        """A buffer under a number of its own."""
+        """A buffer under a number of its own.
+
+        Raises:
+            DeviceError: there is not enough. Drivers may find that out only when the buffer is used.
+        """
+        if nbytes > self._most_bytes:
+            raise DeviceError(
+                f"allocating {nbytes} bytes failed: the device has {self._most_bytes}", fix="use smaller arrays"
+            )
         buffer = _driver.allocate(self._device, max(nbytes, 1), is_host_memory=self._maps_host_memory)
         with self._lock:
             if len(self._buffers) >= _NUMBERS - 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
 __all__ = ["MemoryExchange"]
@@ -50,6 +51,10 @@ class MemoryExchange(ABC):
     @abstractmethod
     def let_go(self, owner: object) -> None:
         """Holds `owner`, to whom memory belongs that was used here, until the work given so far is done. Waits not."""
+
+    def current(self) -> AbstractContextManager[object]:
+        """Within it, the device is the one that other libraries take as current. Here there is no such thing."""
+        return nullcontext()
 
     @abstractmethod
     def number_of(self, address: int) -> int:

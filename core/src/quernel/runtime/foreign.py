@@ -46,10 +46,11 @@ def shared(device: Device, source: Any) -> DeviceArray | None:
 
 def _by_dlpack(device: Device, exchange: MemoryExchange, source: Any) -> DeviceArray:
     device.check_open()
-    try:
-        capsule = source.__dlpack__(stream=exchange.stream, max_version=VERSION)
-    except TypeError:  # from before DLPack had versions
-        capsule = source.__dlpack__(stream=exchange.stream)
+    with exchange.current():
+        try:
+            capsule = source.__dlpack__(stream=exchange.stream, max_version=VERSION)
+        except TypeError:  # from before DLPack had versions
+            capsule = source.__dlpack__(stream=exchange.stream)
     given = Received(capsule)
     exchange.take(None)
     return _array(device, given, given.address, given.dtype, given.shape, given.strides, given.is_read_only)
