@@ -42,6 +42,7 @@ part cuda_only 90 "${pytest[@]}" tests/gpu
 part launch_cost 40 "$python" tests/benchmarks/cuda_launch.py
 part throughput 75 "$python" tests/benchmarks/cuda_throughput.py
 part start 50 "$python" tests/benchmarks/cuda_start.py
+part peers 30 "$python" tests/benchmarks/cuda_peers.py
 part batch 40 "$python" tests/benchmarks/cuda_batch.py
 part kit 100 "${pytest[@]}" -n "$workers" --quernel-backend cuda --quernel-whole tests/conformance
 part random 50 "$python" -m quernel.testing.fuzz --backend cuda --examples 2000 --workers "$workers" --seed 1 \

@@ -79,6 +79,23 @@ def test_memory_is_filled_with_patterns_of_any_size_at_any_place(device: OpenclD
     assert back.tobytes() == (bytes(offset) + pattern * 3).ljust(1000, b"\0")
 
 
+@pytest.mark.parametrize("size", [1, 3, 4, 12, 16])
+@pytest.mark.parametrize("offset", [0, 48, 240, 252, 256, 300])
+@pytest.mark.parametrize("count", [0, 1, 5, 40])
+def test_what_a_driver_does_not_fill_is_written_and_copied(
+    device: OpenclDevice, monkeypatch: pytest.MonkeyPatch, size: int, offset: int, count: int
+) -> None:
+    monkeypatch.setattr("quernel_opencl.memory._FILLED_UNTIL", 256)
+    monkeypatch.setattr("quernel_opencl.memory._WRITTEN_BYTES", 32)
+    memory, pattern = device.allocate(1000), bytes(range(1, size + 1))
+    device.fill(memory, 0, b"\0", 256, None)
+    device.copy_from_host(memory, 256, np.zeros(744, np.uint8), None)
+    device.fill(memory, offset, pattern, count, None)
+    found = np.empty(1000, np.uint8)
+    device.copy_to_host(found, memory, 0, None)
+    assert found.tobytes() == b"\0" * offset + pattern * count + b"\0" * (1000 - offset - size * count)
+
+
 @pytest.mark.parametrize(("to", "start", "nbytes"), [(8, 0, 100), (0, 8, 100), (5, 5, 50), (100, 0, 100), (7, 3, 0)])
 def test_copies_within_memory_may_overlap(device: OpenclDevice, to: int, start: int, nbytes: int) -> None:
     memory, data = device.allocate(200), np.arange(200, dtype=np.uint8)

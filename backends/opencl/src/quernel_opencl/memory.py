@@ -30,6 +30,12 @@ _WIDEST_PATTERN: Final = 128
 """Drivers fill with patterns of a power of two up to this many bytes, at multiples of their size."""
 
 
+_FILLED_UNTIL: Final = 1 << 31
+"""Drivers fill up to this offset: NVIDIA's (580.159) loses the queue, and the whole context, on one behind it."""
+_WRITTEN_BYTES: Final = 1 << 20
+"""So much of a pattern that the driver does not fill is written by the host."""
+
+
 class MemoryKind(Protocol):
     """What a device does with memory."""
 
@@ -201,12 +207,23 @@ class BufferMemory:
             _driver.copy(queue, target.handle, target_offset, between, 0, nbytes)
 
     def fill(self, queue: Any, target: Memory, offset: int, pattern: bytes, count: int) -> None:
-        """Fills a part of a buffer: on the device, where the driver takes a pattern of that size at that place."""
-        size = len(pattern)
-        if size <= _WIDEST_PATTERN and size.bit_count() == 1 and offset % size == 0:
-            _driver.fill(queue, target.handle, offset, pattern, count)
-        elif count:
-            _driver.write(queue, target.handle, offset, np.frombuffer(pattern * count, np.uint8))
+        """Fills a part of a buffer: on the device, where the driver takes a pattern of that size at that place.
+
+        What lies beyond is copied from what is filled, each copy as long as all before it.
+        """
+        size, total = len(pattern), len(pattern) * count
+        if not total:
+            return
+        if size <= _WIDEST_PATTERN and size.bit_count() == 1 and offset % size == 0 and offset + size <= _FILLED_UNTIL:
+            filled = min(total, (_FILLED_UNTIL - offset) // size * size)
+            _driver.fill(queue, target.handle, offset, pattern, filled // size)
+        else:
+            filled = min(count, max(_WRITTEN_BYTES // size, 1)) * size
+            _driver.write(queue, target.handle, offset, np.frombuffer(pattern * (filled // size), np.uint8))
+        while filled < total:
+            part = min(filled, total - filled)
+            _driver.copy(queue, target.handle, offset + filled, target.handle, offset, part)
+            filled += part
 
     def host_view(self, memory: Memory) -> memoryview | None:
         """The host does not see the bytes."""
