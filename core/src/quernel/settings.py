@@ -50,7 +50,7 @@ CpuMathematics = Literal["own", "library"]
 """Whose functions of f32 vectors the CPU backend takes first: its own, or the C library's."""
 
 VARIABLES = {
-    "QUERNEL_CHECKED": "every launch checks its indices and assertions: 1 or 0 (default)",
+    "QUERNEL_CHECKED": "launches check indices and assertions where the kernel does not say: 1 or 0 (default)",
     "QUERNEL_COMPILE_LIMIT": "seconds that a worker process may take over one kernel, 600 by default; 0 for any time",
     "QUERNEL_CPU_COARSENING": "several vectors of threads run together on the CPU: 1 (default) or 0",
     "QUERNEL_CPU_EMITTER": "how CPU code is written: spmd (default) or scalar",
@@ -58,7 +58,7 @@ VARIABLES = {
     "QUERNEL_CPU_STREAMING": "stores of CPU code may go past the caches: 1 (default) or 0",
     "QUERNEL_DEVICE": "the device of launches whose arguments do not say, as a device string",
     "QUERNEL_ENVIRONMENT": "the folder that keeps compiled kernels and records",
-    "QUERNEL_INTERPRET": "every launch runs in the reference interpreter: 1 or 0 (default)",
+    "QUERNEL_INTERPRET": "launches run in the reference interpreter where the kernel does not say: 1 or 0 (default)",
     "QUERNEL_LOCK_TIMEOUT": "seconds to wait for another process that compiles the same kernel, 60 by default",
     "QUERNEL_NATIVE_LAUNCHES": "native code may read the arguments of launches on the CPU: 1 (default) or 0",
     "QUERNEL_NO_CACHE": "nothing is kept in the store or read from it: 1 or 0 (default)",

@@ -20,7 +20,7 @@ PROSE = re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL)
 LANGUAGE = PAGE.with_name("language.md").read_text(encoding="utf-8")
 INTERNAL: dict[type, set[str]] = {
     qn.Device: {
-        *("check_open", "copy_memory", "give", "is_capturing", "is_intercepted", "is_left_behind"),
+        *("check_open", "copy_memory", "give", "is_capturing", "is_intercepted", "is_left_behind", "renew_after_fork"),
         *("keep_report", "loader", "show_reports"),
     },
     qn.DeviceArray: {"address", "allocation", "bounds", "launch_kind", "offset_bytes", "steps"},

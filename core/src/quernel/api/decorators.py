@@ -16,6 +16,8 @@ from quernel.runtime.parameters import Parameters
 
 __all__ = ["kernel", "source_kernel"]
 
+_UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "unset"})()
+
 
 @overload
 def kernel(function: Callable[..., Any], /) -> Kernel: ...
@@ -23,7 +25,7 @@ def kernel(function: Callable[..., Any], /) -> Kernel: ...
 def kernel(
     *,
     block: int | tuple[int, ...] | None = None,
-    checked: bool = False,
+    checked: bool = ...,
     fast_math: bool = False,
     debug: bool = False,
     contract: bool = True,
@@ -33,7 +35,7 @@ def kernel(
     /,
     *,
     block: int | tuple[int, ...] | None = None,
-    checked: bool = False,
+    checked: bool = _UNSET,
     fast_math: bool = False,
     debug: bool = False,
     contract: bool = True,
@@ -53,13 +55,14 @@ def kernel(
     try:
         if unknown:
             refuse_unknown_settings("@qn.kernel", unknown, tuple(settings))
+        is_checked = None if switches.pop("checked") is _UNSET else switch("checked", checked)
         options = KernelOptions(**{name: switch(name, given) for name, given in switches.items()})
         shape = normalized(block)
     except (KernelTypeError, LaunchError) as error:
         from quernel.runtime.launch_sites import as_raised_by_the_call
 
         raise as_raised_by_the_call(error, 1) from error.__cause__
-    plain = {"block": None, "checked": False, "fast_math": False, "debug": False, "contract": True}
+    plain = {"block": None, "checked": _UNSET, "fast_math": False, "debug": False, "contract": True}
 
     def make(given: Callable[..., Any], scope: Mapping[str, Any]) -> Kernel:
         if not isinstance(given, FunctionType) or given.__name__ == "<lambda>":
@@ -67,7 +70,9 @@ def kernel(
                 f"@qn.kernel got {given!r}, which is not a function written with def",
                 fix="write a function with def, and put @qn.kernel above it as the only decorator",
             )
-        launchable = Launchable(FunctionOrigin(given), Parameters(given, scope), options, block=shape)
+        launchable = Launchable(
+            FunctionOrigin(given), Parameters(given, scope), options, block=shape, checked=is_checked
+        )
         made = Kernel(launchable, given)
         made._settings = {name: value for name, value in settings.items() if value != plain[name]}
         return made

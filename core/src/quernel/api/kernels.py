@@ -150,10 +150,12 @@ class Kernel:
         Args:
             block: the block of launches that name none.
             device: the device of launches that name none.
-            checked: every index is checked; a violation raises `IndexError` at the kernel's line.
+            checked: every index is checked; a violation raises `IndexError` at the kernel's line. Where no setting of
+                the kernel says it, `QUERNEL_CHECKED` does.
             fast_math: allows reassociation, reciprocals, approximate functions and flush to zero.
             debug: line tables in the compiled code.
-            interpret: runs in the reference interpreter, where `breakpoint()` works.
+            interpret: runs in the reference interpreter, where `breakpoint()` works. Where no setting of the kernel
+                says it, `QUERNEL_INTERPRET` does.
             contract: `a*b ± c` within one expression becomes one fused multiply-add.
 
         Raises:
@@ -246,6 +248,7 @@ class Kernel:
         switches = {name: switch(name, settings[name]) for name in _SWITCHES if name in settings}
         settings = {**settings, **switches}
         interpret = switches.pop("interpret", old.interpret)
+        checked = switches.pop("checked", old.checked)
         if switches:
             import attrs
 
@@ -260,6 +263,7 @@ class Kernel:
             options,
             block=block,
             device=settings.get("device", old.device),
+            checked=checked,
             interpret=interpret,
         )
         made = Kernel(launchable, getattr(self, "__wrapped__", None))

@@ -245,7 +245,7 @@ def _defined(
     """The kernel over an extent, or on a grid where it has a block concept; of the rank that its ids are read in."""
 
     def defined(form: LaunchForm, block: tuple[int, ...]) -> KernelDefinition:
-        return define(launchable, Specialization(exact, constants, form, block, launchable.options))[0]
+        return define(launchable, Specialization(exact, constants, form, block, launchable.options_now()))[0]
 
     origin = launchable.origin
     if not isinstance(origin, FunctionOrigin):

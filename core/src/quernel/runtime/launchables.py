@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
+import attrs
+
+from quernel import settings
+
 if TYPE_CHECKING:
     from quernel.geometry import LaunchForm
     from quernel.options import KernelOptions
@@ -27,16 +31,29 @@ class Launchable:
     Attributes:
         origin: where its code comes from.
         parameters: what it takes.
-        options: the settings that change its code.
+        options: the settings that change its code, as far as the kernel says them.
+        checked: whether it checks indices, or `None` where the environment decides.
         block: its block, or `None` for the default one of a launch's rank.
         device: what names the device that it runs on, or `None` where the launch decides.
-        interpret: whether it runs in the reference interpreter.
+        interpret: whether it runs in the reference interpreter, or `None` where the environment decides.
         over: what is ready to launch over an extent.
         grid: the same for explicit grids.
         latest: the plan of the latest quick launch in each form, with which new launchers begin.
     """
 
-    __slots__ = ("block", "device", "grid", "interpret", "latest", "options", "origin", "over", "parameters")
+    __slots__ = (
+        "_options_when_checked",
+        "block",
+        "checked",
+        "device",
+        "grid",
+        "interpret",
+        "latest",
+        "options",
+        "origin",
+        "over",
+        "parameters",
+    )
 
     def __init__(
         self,
@@ -46,17 +63,36 @@ class Launchable:
         *,
         block: tuple[int, ...] | None = None,
         device: Any = None,
-        interpret: bool = False,
+        checked: bool | None = None,
+        interpret: bool | None = None,
     ) -> None:
         self.origin = origin
         self.parameters = parameters
-        self.options = options
+        self.options = options if checked is None else attrs.evolve(options, checked=checked)
+        self.checked = checked
+        self._options_when_checked = attrs.evolve(options, checked=True)
         self.block = block
         self.device = device
         self.interpret = interpret
         self.over: ReadyTable = {}
         self.grid: ReadyTable = {}
         self.latest: dict[LaunchForm, QuickPlan] = {}
+
+    def options_now(self) -> KernelOptions:
+        """The settings of a launch: those of the kernel, and where it says nothing those of the environment.
+
+        Raises:
+            SettingError: a variable is not understood.
+        """
+        return self._options_when_checked if self.checked is None and settings.checked() else self.options
+
+    def interprets_now(self) -> bool:
+        """Whether a launch runs in the reference interpreter: the kernel says so, or else the environment.
+
+        Raises:
+            SettingError: a variable is not understood.
+        """
+        return settings.interpret() if self.interpret is None else self.interpret
 
     @staticmethod
     def keep(table: ReadyTable, key: tuple[Any, ...], ready: Ready) -> None:

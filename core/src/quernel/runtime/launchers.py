@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-import attrs
 import numpy as np
 
-from quernel import settings
 from quernel.compiler.reentrancy import refuse_while_compiling
 from quernel.errors import LaunchError, QuernelError
 from quernel.geometry import Geometry, LaunchForm
@@ -136,7 +134,7 @@ class Launcher:
         if self._stream is not None:
             self._stream.check_open()
         kernel = self._kernel
-        if kernel.interpret or settings.interpret():
+        if kernel.interprets_now():
             self._interpret(args, kwargs)
             return None
         args = self._in_order(args, kwargs)
@@ -176,10 +174,7 @@ class Launcher:
         a launch that a mode took. On the launch path: a hit takes no lock.
         """
         kernel = self._kernel
-        options = kernel.options
-        if settings.checked() and not options.checked:
-            options = attrs.evolve(options, checked=True)
-
+        options = kernel.options_now()
         kinds, values, facts, read_only, repeating, on_host, arrays_on = read_arguments(specs, args, self._facts)
         is_named = device is not None
         if device is None:
@@ -368,7 +363,7 @@ class BoundLaunch:
 
     def _bind(self, args: tuple[Any, ...]) -> _Bound:
         launcher = self._launcher
-        if launcher._kernel.interpret or settings.interpret():
+        if launcher._kernel.interprets_now():
             return _Bound(args, None)
         prepared = launcher._prepare(*launcher._kernel.parameters.unbind(args))
         if prepared is None:

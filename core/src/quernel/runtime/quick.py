@@ -41,6 +41,7 @@ from quernel.store import generation
 if TYPE_CHECKING:
     from quernel.geometry import Geometry
     from quernel.runtime.devices import Device
+    from quernel.runtime.launchables import Launchable
     from quernel.runtime.operations import Operand, ReadingLaunch, ShapedLaunch
     from quernel.runtime.parameters import Parameters
     from quernel.runtime.ready import Ready
@@ -216,7 +217,7 @@ def _made(launcher: Launcher, ready: Ready, args: tuple[Any, ...], placing: Plac
     facts = read_arguments(specs, args, launcher._facts)[2]
     operations = ready.device.operations
     writes_cells = operations.prepare_cells(ready.loaded, ready.header, geometry, launcher._handle) is not None
-    writer = _Writer(ready, facts, writes_cells=writes_cells)
+    writer = _Writer(ready, facts, launcher._kernel, writes_cells=writes_cells)
     if not writer.read(parameters, args):
         return None
     if not writes_cells:
@@ -282,7 +283,9 @@ def _reading(
 class _Writer:
     """Collects the conditions of a function, the cells that it packs, and the objects that its names stand for."""
 
-    def __init__(self, ready: Ready, facts: int, *, writes_cells: bool) -> None:
+    def __init__(self, ready: Ready, facts: int, kernel: Launchable, *, writes_cells: bool) -> None:
+        self._is_checked_said = kernel.checked is not None
+        self._is_interpret_said = kernel.interpret is not None
         self.conditions: list[str] = []
         self.operands: tuple[Operand, ...] = ()
         self.is_left = False
@@ -379,8 +382,8 @@ class _Writer:
             "not _q_STANDING",
             "not _q_DEVICE.is_closed",
             "_q_GENERATION() == _q_NUMBER",
-            "_q_CHECKED not in _q_RAW",
-            "_q_INTERPRET not in _q_RAW",
+            *(() if self._is_checked_said else ("_q_CHECKED not in _q_RAW",)),
+            *(() if self._is_interpret_said else ("_q_INTERPRET not in _q_RAW",)),
             "_q_OS.environ is _q_ENVIRON",
         ]
         given = "".join(f"{name}, " for name in self._names)

@@ -98,7 +98,7 @@ class RequestedLaunch:
         if self.options.checked and not target_info.capabilities.checked:
             raise ValidationError(
                 f"{self.device.name} does not check indices",
-                fix="leave out checked=True and QUERNEL_CHECKED, or use interpret=True",
+                fix="use kernel.options(checked=False), or interpret=True",
             )
         parameters, constants = _types_and_constants(self.specs, self.values)
         return Specialization(parameters, constants, self.form, self.block, self.options)

@@ -73,7 +73,7 @@ class ReportingLaunches:
         if device.is_capturing:
             raise LaunchError(
                 f"kernel {self.name} checks or prints, which a graph cannot repeat",
-                fix="capture it without checked=True, QUERNEL_CHECKED and print",
+                fix="capture it without print, and with kernel.options(checked=False), also where QUERNEL_CHECKED=1",
             )
         report = PendingReport(self, geometry.ndim, stream, keep)
         start = diagnostics.CELL_BYTES * self._cell
