@@ -3,32 +3,40 @@
     python -m pytest -p tests.unit.cuda.kit_compiles --quernel-backend cpu --quernel-whole tests/conformance
 
 Each kernel that the CPU compiler lowers is kept; at the end NVRTC compiles all of them, for each target, as whole and
-as strided arrays. A kernel that the target refuses by name counts as refused, one that NVRTC refuses fails the run.
+as strided arrays: for one target alone, as a launch does it, for the other several in one text, as `compile` does it,
+which takes half the time. A kernel that the target refuses by name counts as refused, one that NVRTC refuses fails the
+run.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from quernel.compiler.artifacts import ArtifactId
+from quernel.compiler.halves import ArtifactCompiler
+from quernel.compiler.lowered_text import LoweredText
 from quernel.compiler.recording import CompilationRecording
 from quernel.errors import QuernelError, ValidationError
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cuda.compiler import CudaCompiler
 from quernel_cuda.targets import named_target
-from quernel_cuda.types import CudaVariant
+from quernel_cuda.types import CudaArtifact, CudaVariant
 
-TARGETS = ("sm_80", "sm_90")
+TARGETS = {"sm_80": 1, "sm_90": 16}
+"""Each with how many kernels are one text at the most."""
 VARIANTS = (CudaVariant(aligned16=True, contiguous=True, index32=True), CudaVariant())
 
 _OUTCOMES = "quernel-cuda-outcomes"
 _LOST = "a process that ran tests ended without saying what it compiled"
 
+_Lowered: TypeAlias = tuple[ArtifactId[CudaVariant], LoweredText]
 _kept: dict[Any, Any] = {}
 _lower = CpuCompiler.lower
 
@@ -44,28 +52,49 @@ def pytest_configure(config: pytest.Config) -> None:
     CpuCompiler.lower = _keeping  # type: ignore[method-assign]
 
 
-def _outcome(compiler: CudaCompiler, kernel: Any, variant: CudaVariant) -> str:
-    identity = ArtifactId(kernel.id, variant)
-    try:
-        lowered = compiler.lower(kernel, identity, CompilationRecording(), logging.getLogger(__name__))
-        compiler.finalize(identity, lowered)
-    except ValidationError:
-        return "refused"
-    except QuernelError as error:
-        return f"{compiler.target_info.name} {kernel.name}: {error}"
-    return "compiled"
-
-
 def _outcomes() -> list[str]:
     """What became of each kernel that was kept in this process, for each target and variant."""
-    work = [
-        (CudaCompiler(named_target(target)), kernel, variant)
-        for target in TARGETS
-        for kernel in _kept.values()
-        for variant in VARIANTS
-    ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(lambda one: _outcome(*one), work))
+        return [outcome for target, most in TARGETS.items() for outcome in _outcomes_for(target, most, pool)]
+
+
+def _outcomes_for(target: str, most: int, pool: ThreadPoolExecutor) -> Iterator[str]:
+    compiler = CudaCompiler(named_target(target))
+    alike: dict[tuple[tuple[str, ...], str], list[_Lowered]] = {}
+    for kernel, variant in itertools.product(_kept.values(), VARIANTS):
+        identity = ArtifactId(kernel.id, variant)
+        try:
+            lowered = compiler.lower(kernel, identity, CompilationRecording(), logging.getLogger(__name__))
+        except ValidationError:
+            yield "refused"
+        except QuernelError as error:
+            yield f"{target} {kernel.name}: {error}"
+        else:
+            alike.setdefault((lowered.options, lowered.text), []).append((identity, lowered))
+    parts = list(_parts(compiler, [same[0] for same in alike.values()], most))
+    for part, artifacts in zip(parts, pool.map(lambda part: _finalized(compiler, part), parts), strict=True):
+        for (identity, lowered), artifact in zip(part, artifacts, strict=True):
+            outcome = "compiled"
+            if isinstance(artifact, Exception):
+                outcome = f"{target} {identity.kernel.name}: {artifact}"
+            elif dict(artifact.header.statistics).get("kernels_of_code", 1) < len(part):
+                outcome = f"{target} {identity.kernel.name}: compiles alone, but not together with others"
+            yield from [outcome] * len(alike[lowered.options, lowered.text])
+
+
+def _finalized(compiler: CudaCompiler, part: list[_Lowered]) -> list[CudaArtifact | Exception]:
+    finalize_group = CudaCompiler.finalize_group if len(part) > 1 else ArtifactCompiler.finalize_group
+    return finalize_group(compiler, *zip(*part, strict=True))
+
+
+def _parts(compiler: CudaCompiler, kernels: list[_Lowered], most: int) -> Iterator[list[_Lowered]]:
+    """The kernels in parts that may be one text each."""
+    together: dict[Hashable, list[_Lowered]] = {}
+    for one in kernels:
+        key = compiler.group_key(one[1])
+        together.setdefault(one[0] if key is None else key, []).append(one)
+    for group in together.values():
+        yield from (group[start : start + most] for start in range(0, len(group), most))
 
 
 class _Gathered:
