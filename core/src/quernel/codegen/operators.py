@@ -10,8 +10,9 @@ from typing import Final, assert_never
 
 import attrs
 
+from quernel.codegen.arithmetic import unsigned_of
 from quernel.codegen.dialect import Dialect
-from quernel.codegen.helpers import Helpers, unsigned_of
+from quernel.codegen.helpers import Helpers
 from quernel.codegen.literals import float_literal, integer_literal
 from quernel.codegen.text import Binding, Code, call, infix, inside, primary, unary
 from quernel.codegen.types import NARROW
