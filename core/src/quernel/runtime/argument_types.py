@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Mapping
 from enum import Enum
 from functools import lru_cache
@@ -28,7 +27,7 @@ from quernel.dtypes import (
 )
 from quernel.errors import KernelTypeError
 from quernel.identity.encoding import Encoder
-from quernel.runtime.arrays import DeviceArray
+from quernel.runtime.arrays import DeviceArray, refuse_masked
 from quernel.runtime.parameters import Spec
 from quernel.runtime.scalars import checked_float, checked_integer, convert_scalar, shown
 from quernel.wording import counted
@@ -106,8 +105,7 @@ def element_type(name: str, array: DeviceArray | np.ndarray[Any, Any]) -> ValueT
     if isinstance(array, DeviceArray):
         dtype = array.dtype
     else:
-        if _is_masked(array):
-            raise KernelTypeError(f"parameter {name!r} got a masked array", fix="pass its .data or .filled(...)")
+        refuse_masked(array, f"parameter {name!r}")
         try:
             dtype = dtype_of(array.dtype) if array.dtype.names is None else _struct_type(array.dtype)
         except KernelTypeError as error:
@@ -136,12 +134,6 @@ def alignment_of(dtype: np.dtype[Any]) -> int:
         return _struct_type(dtype).alignment
     except KernelTypeError:
         return 1
-
-
-def _is_masked(array: np.ndarray[Any, Any]) -> bool:
-    """Whether an array has a mask; `numpy.ma` takes milliseconds to import, and without it there is none."""
-    masked = sys.modules.get("numpy.ma")
-    return masked is not None and isinstance(array, masked.MaskedArray)
 
 
 def _array_type(

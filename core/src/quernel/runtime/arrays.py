@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
@@ -17,7 +19,15 @@ if TYPE_CHECKING:
     from quernel.runtime.devices import Device
     from quernel.runtime.operations import Memory
 
-__all__ = ["Allocation", "DeviceArray", "contiguous_strides", "element_of", "is_alike", "reach_of"]
+__all__ = [
+    "Allocation",
+    "DeviceArray",
+    "contiguous_strides",
+    "element_of",
+    "is_alike",
+    "reach_of",
+    "refuse_masked",
+]
 
 HostArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -261,7 +271,7 @@ class DeviceArray:
             KernelTypeError: the lengths do not multiply to the size, or the elements are not contiguous.
         """
         wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        lengths = [int(length) for length in wanted]
+        lengths = [_index(length, "a length") for length in wanted]
         known = math.prod(length for length in lengths if length != -1)
         if lengths.count(-1) == 1 and known and self.size % known == 0:
             lengths[lengths.index(-1)] = self.size // known
@@ -273,6 +283,27 @@ class DeviceArray:
             raise KernelTypeError("a strided view cannot be reshaped in place", fix="reshape its .copy()")
         result = tuple(lengths)
         return self._view(result, contiguous_strides(result, self.dtype.itemsize), 0)
+
+    @property
+    def T(self) -> DeviceArray:  # noqa: N802 — NumPy's name
+        """A view with its axes in reverse order."""
+        return self.transpose()
+
+    def transpose(self, *axes: Any) -> DeviceArray:
+        """A view with its axes in another order, given as numbers or one tuple of them; by default the reverse one.
+
+        Raises:
+            KernelTypeError: not every axis is named once.
+        """
+        given = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], tuple | list)) else axes
+        order = [_index(axis, "an axis") for axis in given] if given else list(range(self.ndim))[::-1]
+        found = [axis + self.ndim if axis < 0 else axis for axis in order]
+        if sorted(found) != list(range(self.ndim)):
+            raise KernelTypeError(
+                f"the axes {tuple(order)} are no order of those of an array of shape {self.shape}",
+                fix=f"name each of the {self.ndim} axes once, counted from 0",
+            )
+        return self._view(tuple(self.shape[axis] for axis in found), tuple(self.strides[axis] for axis in found), 0)
 
     def _view(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> DeviceArray:
         return DeviceArray(self._allocation, self.dtype, shape, strides, self._offset + offset)
@@ -548,6 +579,12 @@ class DeviceArray:
         return True
 
     def _check_fits(self, other: HostArray | DeviceArray) -> None:
+        if not isinstance(other, np.ndarray | DeviceArray):
+            raise KernelTypeError(
+                f"a copy between {self.dtype} of shape {self.shape} and a {type(other).__name__}",
+                fix="pass a NumPy or device array; one value is written to all elements by .fill(value)",
+            )
+        refuse_masked(other, "a copy")
         dtype = other.dtype if isinstance(other, DeviceArray) else element_of(np.asarray(other).dtype)
         if not is_alike(dtype, self.dtype) or other.shape != self.shape:
             raise KernelTypeError(
@@ -568,6 +605,29 @@ class DeviceArray:
         self.device.check_open()
         if self.device.is_capturing:
             raise LaunchError(f"an array cannot be {done} while a graph is captured", fix="do it before or after")
+
+
+def refuse_masked(array: Any, what: str) -> None:
+    """Refuses an array with a mask, which elements on a device do not have.
+
+    Raises:
+        KernelTypeError: it has one.
+    """
+    if _is_masked(array):
+        raise KernelTypeError(f"{what} got a masked array", fix="pass its .data or .filled(...)")
+
+
+def _is_masked(array: Any) -> bool:
+    """Whether an array has a mask; `numpy.ma` takes milliseconds to import, and without it there is none."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(array, masked.MaskedArray)
+
+
+def _index(given: Any, what: str) -> int:
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise KernelTypeError(f"{what} is {given!r}, which is no integer", fix="give integers") from None
 
 
 _WITHOUT = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
@@ -12,7 +13,15 @@ import numpy as np
 from quernel.dtypes import DType, StructType, VectorType, f64
 from quernel.errors import DeviceError, LaunchError, QuernelError
 from quernel.forks import FORKED_FIX, driver_started, renewed
-from quernel.runtime.arrays import Allocation, DeviceArray, contiguous_strides, element_of, is_alike, reach_of
+from quernel.runtime.arrays import (
+    Allocation,
+    DeviceArray,
+    contiguous_strides,
+    element_of,
+    is_alike,
+    reach_of,
+    refuse_masked,
+)
 from quernel.runtime.interceptors import before_waiting, standing
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Memory
 
@@ -204,8 +213,21 @@ class Device:
             result.fill(value)
         return result
 
+    def empty_like(self, source: HostArray | DeviceArray, dtype: Any = None) -> DeviceArray:
+        """A C-contiguous array of the shape and element type of `source`, a NumPy or device array; not set."""
+        return self.empty(source.shape, source.dtype if dtype is None else dtype)
+
+    def zeros_like(self, source: HostArray | DeviceArray, dtype: Any = None) -> DeviceArray:
+        """An array of zeros, of the shape and element type of `source`, a NumPy or device array."""
+        return self.zeros(source.shape, source.dtype if dtype is None else dtype)
+
+    def full_like(self, source: HostArray | DeviceArray, value: Any, dtype: Any = None) -> DeviceArray:
+        """An array whose elements are all `value`, of the shape and element type of `source`."""
+        return self.full(source.shape, value, source.dtype if dtype is None else dtype)
+
     def array(self, source: Any, dtype: Any = None) -> DeviceArray:
         """A copy of `source` (an array of NumPy, a device or another library, or what makes one) on this device."""
+        refuse_masked(source, "an array of a device")
         source = self._brought(source)
         wanted = None if dtype is None else _element_for(source, dtype)
         if isinstance(wanted, StructType):
@@ -234,6 +256,7 @@ class Device:
         Raises:
             LaunchError: an array of another library is on another device, or laid out as no kernel takes it.
         """
+        refuse_masked(source, "an array of a device")
         source = self._brought(source)
         if dtype is not None:
             dtype = _element_for(source, dtype)
@@ -462,4 +485,10 @@ def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
         ) from None
     if any(length < 0 for length in lengths):
         raise LaunchError(f"shape {lengths} has a negative length", fix="give lengths of at least 0")
+    if 0 in lengths and math.prod(length for length in lengths if length) > _MAX_ELEMENTS:  # NumPy refuses them too.
+        raise LaunchError(f"shape {lengths} is beyond what any memory holds", fix="give smaller lengths")
     return lengths
+
+
+_MAX_ELEMENTS = (1 << 63) // 64
+"""So many elements of the largest types have byte counts within 64 bits."""

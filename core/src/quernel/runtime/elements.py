@@ -97,7 +97,8 @@ def vector_element(value: Any, type_: VectorType, what: str) -> HostArray:
     Raises:
         KernelTypeError: there are more or fewer, or one does not fit.
     """
-    if not isinstance(value, tuple | list | np.ndarray) or np.shape(value) != (type_.length,):
+    is_row = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    if not is_row or len(value) != type_.length:
         raise KernelTypeError(f"{what} is {type_} and got {shown(value)}", fix=f"give {type_.length} numbers")
     return np.array([convert_scalar(part, type_.element, what) for part in value], type_.element.numpy)
 

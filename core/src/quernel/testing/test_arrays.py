@@ -102,6 +102,78 @@ def test_a_view_is_the_part_that_numpys_is(quernel_device: Any, view: str) -> No
     assert same(found.numpy(), np.ascontiguousarray(wanted))
 
 
+ORDERS = [(), (None,), ((2, 0, 1),), (0, 2, 1), (-1, 0, 1), ([1, 2, 0],), (0, 1, 2)]
+
+
+@qn.kernel
+def numbered(x: qn.Array3[qn.i32], out: qn.Array3[qn.i32]):
+    i, j, k = qn.global_id()
+    out[i, j, k] = x[i, j, k] * 2 + 1
+    x[i, j, k] = i * 100 + j * 10 + k
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_axes_in_another_order_are_a_view_for_copies_and_kernels(quernel_device: Any, order: tuple[Any, ...]) -> None:
+    host = numbers((2, 3, 5), qn.i32)
+    there = quernel_device.array(host)
+    found, wanted = there.transpose(*order), host.transpose(*order)
+    assert (found.shape, found.strides) == (wanted.shape, wanted.strides)
+    assert same(found.numpy(), np.ascontiguousarray(wanted))
+    assert same(there.T.numpy(), np.ascontiguousarray(host.T))
+    assert same(there[0].T[1:].numpy(), np.ascontiguousarray(host[0].T[1:]))
+    out = quernel_device.zeros_like(found)
+    numbered.over(found.shape, device=quernel_device)(found, out)
+    assert same(out.numpy(), np.ascontiguousarray(wanted * 2 + 1))
+    wanted[...] = np.indices(wanted.shape).transpose(1, 2, 3, 0) @ [100, 10, 1]
+    assert same(there.numpy(), host)
+    found.copy_from(np.ascontiguousarray(wanted + 1))
+    assert same(there.numpy(), host + 1)
+
+
+def test_arrays_without_axes_or_elements_have_a_transpose_too(quernel_device: Any) -> None:
+    assert quernel_device.zeros((0, 3), qn.f32).T.shape == (3, 0)
+    assert quernel_device.zeros((), qn.f32).T.shape == ()
+    assert quernel_device.full(3, 2, qn.i16).T.numpy().tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (0, 0, 1), (0, 1, 3), (-4, 0, 1), ((0, 1, 2, 1),), (0.0, 1, 2)], ids=str)
+def test_an_order_that_does_not_name_every_axis_once_is_refused(quernel_device: Any, order: tuple[Any, ...]) -> None:
+    with pytest.raises(KernelTypeError, match=r"are no order of those|no integer"):
+        quernel_device.zeros((2, 3, 5), qn.i32).transpose(*order)
+
+
+@pytest.mark.parametrize("dtype", [None, qn.i16, qn.bool])
+def test_arrays_like_another_take_its_shape_and_type(quernel_device: Any, dtype: Any) -> None:
+    host = numbers((4, 6), qn.u16)[::2].T
+    for like in (host, quernel_device.array(host), quernel_device.array(host).T.T):
+        wanted = np.dtype(np.uint16) if dtype is None else dtype.numpy
+        empty = quernel_device.empty_like(like, dtype)
+        assert (empty.shape, empty.numpy_dtype, empty.is_contiguous) == (host.shape, wanted, True)
+        assert same(quernel_device.zeros_like(like, dtype).numpy(), np.zeros(host.shape, wanted))
+        value = True if dtype is qn.bool else 7
+        assert same(quernel_device.full_like(like, value, dtype).numpy(), np.full(host.shape, value, wanted))
+
+
+def test_a_mask_is_not_lost_unsaid(quernel_device: Any) -> None:
+    masked = np.ma.array([1.0, 2.0], mask=[False, True])
+    there = quernel_device.zeros(2)
+    for take in (quernel_device.array, quernel_device.asarray, there.copy_from, there.copy_to):
+        with pytest.raises(KernelTypeError, match=r"got a masked array(.|\n)*filled"):
+            take(masked)
+
+
+def test_what_is_no_array_is_refused_by_a_copy_with_the_way_to_fill(quernel_device: Any) -> None:
+    there = quernel_device.zeros(2)
+    for source in (3.0, [1.0, 2.0]):
+        with pytest.raises(KernelTypeError, match=r"a copy between f64 of shape \(2,\) and a (float|list)(.|\n)*fill"):
+            there.copy_from(source)
+
+
+def test_shapes_without_elements_that_no_memory_could_hold_otherwise_are_refused(quernel_device: Any) -> None:
+    with pytest.raises(LaunchError, match="beyond what any memory holds"):
+        quernel_device.empty((0, 1 << 62, 1 << 62), qn.f64)
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_writing_a_view_changes_that_part_alone(quernel_device: Any, view: str) -> None:
     host = numbers((6, 10), qn.i32)
