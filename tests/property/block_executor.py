@@ -11,6 +11,7 @@ import math
 from collections.abc import Generator, Iterable, Mapping
 
 import attrs
+from tests.property.ir_operations import operation
 
 from quernel.dtypes import ArrayType, DType, i64
 from quernel.ir import semantics
@@ -21,13 +22,9 @@ from quernel.ir.nodes import (
     Atomic,
     AtomicOp,
     Barrier,
-    Binary,
     BinaryOp,
     Break,
     Call,
-    Cast,
-    Compare,
-    Const,
     Continue,
     Expr,
     For,
@@ -43,13 +40,11 @@ from quernel.ir.nodes import (
     Place,
     Print,
     Return,
-    Select,
     Shape,
     Space,
     Stmt,
     Store,
     ThreadIndex,
-    Unary,
 )
 from quernel.ir.segments import (
     BlockBreak,
@@ -281,27 +276,12 @@ class _Thread:
 
     def value(self, expr: Expr, frame: _Frame) -> Value:
         match expr:
-            case Const():
-                return expr.value
             case Local():
                 if expr.name not in frame.locals:
                     raise MisstepError(f"{expr.name} has no value")
                 return frame.locals[expr.name]
             case Param():
                 return frame.scalars[expr.name]
-            case Unary():
-                return semantics.unary(expr.op, self.value(expr.operand, frame), _scalar(expr))
-            case Binary():
-                left, right = self.value(expr.left, frame), self.value(expr.right, frame)
-                return semantics.binary(expr.op, left, right, _scalar(expr))
-            case Compare():
-                return semantics.compare(expr.op, self.value(expr.left, frame), self.value(expr.right, frame))
-            case Select():
-                condition = self.value(expr.condition, frame)
-                then, otherwise = self.value(expr.then, frame), self.value(expr.otherwise, frame)
-                return then if condition else otherwise
-            case Cast():
-                return semantics.cast(self.value(expr.operand, frame), _scalar(expr.operand), expr.type)
             case ThreadIndex():
                 return self.index(expr)
             case Shape():
@@ -312,7 +292,7 @@ class _Thread:
                     raise MisstepError(f"{expr.place.root.name}{where} has no value")
                 return array.cells[where]
             case _:
-                raise AssertionError(expr)
+                return operation(expr, self.value, frame)
 
     def index(self, index: ThreadIndex) -> int:
         size, count = self.kernel_node.block[index.axis], self.machine.grid[index.axis]
@@ -325,12 +305,6 @@ class _Thread:
             IndexKind.GRID_DIM: count,
         }
         return values[index.kind]
-
-
-def _scalar(expr: Expr) -> DType:
-    dtype = expr.type
-    assert isinstance(dtype, DType)
-    return dtype
 
 
 class _BlockLeaveError(Exception):

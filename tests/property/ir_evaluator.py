@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+from tests.property.ir_operations import operation, scalar
 
 from quernel.dtypes import ArrayType, DType, f32, i64
 from quernel.ir import semantics
@@ -11,17 +12,11 @@ from quernel.ir.nodes import (
     Assign,
     Atomic,
     AtomicOp,
-    Binary,
     BinaryOp,
-    Bitcast,
     Break,
     Call,
-    Cast,
-    Compare,
-    Const,
     Continue,
     Expr,
-    Fma,
     For,
     Function,
     If,
@@ -30,17 +25,14 @@ from quernel.ir.nodes import (
     Load,
     Local,
     Loop,
-    Math,
     Module,
     Param,
     Place,
     Return,
-    Select,
     Shape,
     Stmt,
     Store,
     ThreadIndex,
-    Unary,
 )
 from quernel.ir.semantics import Value
 
@@ -191,41 +183,18 @@ class _Evaluator:
 
     def value(self, expr: Expr, frame: _Frame) -> Value:
         match expr:
-            case Const():
-                return expr.value
             case Local():
                 return frame.locals[expr.name]
             case Param():
                 return frame.scalars[expr.name]
-            case Unary():
-                return semantics.unary(expr.op, self.value(expr.operand, frame), _scalar(expr))
-            case Binary():
-                left, right = self.value(expr.left, frame), self.value(expr.right, frame)
-                return semantics.binary(expr.op, left, right, _scalar(expr))
-            case Compare():
-                return semantics.compare(expr.op, self.value(expr.left, frame), self.value(expr.right, frame))
-            case Select():
-                condition = self.value(expr.condition, frame)
-                then, otherwise = self.value(expr.then, frame), self.value(expr.otherwise, frame)
-                return then if condition else otherwise
-            case Cast():
-                return semantics.cast(self.value(expr.operand, frame), _scalar(expr.operand), expr.type)
-            case Bitcast():
-                return semantics.bitcast(self.value(expr.operand, frame), _scalar(expr.operand), expr.type)
-            case Fma():
-                a, b, c = (float(self.value(part, frame)) for part in (expr.a, expr.b, expr.c))
-                return semantics.fma(a, b, c, _scalar(expr))
-            case Math():
-                operands = tuple(self.value(operand, frame) for operand in expr.operands)
-                return semantics.math_function(expr.function, operands, _scalar(expr.operands[0]))
             case ThreadIndex():
                 return self.index(expr)
             case Shape():
                 return len(frame.arrays[expr.param]) + 3 * expr.axis
             case Load():
-                return self.element(self.where(expr.place, frame), _scalar(expr))
+                return self.element(self.where(expr.place, frame), scalar(expr))
             case _:
-                raise AssertionError(expr)
+                return operation(expr, self.value, frame)
 
     def index(self, index: ThreadIndex) -> int:
         size = self.module.kernel.block[index.axis]
@@ -234,12 +203,6 @@ class _Evaluator:
         if index.kind is IndexKind.LOCAL_ID:
             return size // 2
         return 1 + index.axis + 3 * list(IndexKind).index(index.kind)
-
-
-def _scalar(expr: Expr) -> DType:
-    dtype = expr.type
-    assert isinstance(dtype, DType)
-    return dtype
 
 
 def _zeros(owner: Kernel | Function) -> dict[str, Value]:
