@@ -126,7 +126,11 @@ class Diagnostics:
 
 
 def buffer_bytes(print_cells: int = DEFAULT_PRINT_CELLS) -> int:
-    """Bytes of a buffer with room for so many cells of print records (0 for a kernel that never prints)."""
+    """Bytes of a buffer with room for so many cells of print records (0 for a kernel that never prints).
+
+    Raises:
+        ValueError: no buffer has so many.
+    """
     if not 0 <= print_cells < _CAPACITY_LIMIT:
         raise ValueError(f"{print_cells} cells for print records, not between 0 and {_CAPACITY_LIMIT - 1}")
     return CELL_BYTES * (PRINT_RECORDS + print_cells)

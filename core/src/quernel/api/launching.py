@@ -21,7 +21,12 @@ connect()
 
 
 def over(kernel: Launchable, extent: Any, block: Any, device: Any, stream: Stream | None) -> Launcher:
-    """The launcher over an extent. On the launch path."""
+    """The launcher over an extent. On the launch path.
+
+    Raises:
+        LaunchError: no launch has such an extent, block or stream; raised at the line of the call.
+        DeviceError: there is no such device.
+    """
     try:
         shape = kernel.block if block is None else normalize_block(block)
         if stream is not None and not isinstance(stream, Stream):
@@ -33,7 +38,11 @@ def over(kernel: Launchable, extent: Any, block: Any, device: Any, stream: Strea
 
 
 def on_grid(kernel: Launchable, key: Any) -> Launcher:
-    """The launcher of `kernel[key]`. On the launch path."""
+    """The launcher of `kernel[key]`. On the launch path.
+
+    Raises:
+        LaunchError: no launch has such a grid, block or stream; raised at the line of the call.
+    """
     try:
         grid, block, stream = _split(key)
         shape = kernel.block if block is None else normalize_block(block)

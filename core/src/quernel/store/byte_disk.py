@@ -86,19 +86,32 @@ class BytesDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache has no types
             self.remove(name)
 
     def put(self, key: Any) -> tuple[str, bool]:
-        """The database's form of a text key."""
+        """The database's form of a text key.
+
+        Raises:
+            StoreError: it is no text.
+        """
         if type(key) is not str:
             raise StoreError(f"the store's keys are text, not {type(key).__name__}")
         return key, True
 
     def get(self, key: Any, raw: Any) -> str:
-        """The text key of a row; a pickled one is refused unread."""
+        """The text key of a row.
+
+        Raises:
+            StoreError: it is pickled, and was not read.
+        """
         if not raw or type(key) is not str:
             raise StoreError("the store holds a key that is not text", fix=_VERIFY)
         return key
 
     def store(self, value: Any, read: bool, key: Any = UNKNOWN) -> tuple[int, int, str | None, bytes | None]:
-        """Columns size, mode, filename and value for `value`; large ones are written to a new file."""
+        """Columns size, mode, filename and value for `value`; large ones are written to a new file.
+
+        Raises:
+            StoreError: it is not bytes.
+            OSError: the file cannot be written; nothing is left of it.
+        """
         if type(value) is not bytes or read:
             raise StoreError(f"the store's values are bytes, not {type(value).__name__}")
         if len(value) < self.min_file_size:
@@ -115,7 +128,12 @@ class BytesDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache has no types
         return len(value), MODE_BINARY, name, None
 
     def fetch(self, mode: Any, filename: Any, value: Any, read: bool) -> bytes:
-        """The bytes of a row in raw or binary mode; pickles, texts and foreign file names are refused unread."""
+        """The bytes of a row in raw or binary mode.
+
+        Raises:
+            StoreError: it holds a pickle, a text or the name of a file that is not the store's, and was not read; or
+                the file is damaged.
+        """
         if not read and mode == MODE_RAW and type(value) is bytes:
             return value
         if not read and mode == MODE_BINARY and is_value_file(filename):
