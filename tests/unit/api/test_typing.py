@@ -11,7 +11,7 @@ import pytest
 from quernel import intrinsics
 from quernel.api import static
 
-PROGRAM = """
+FUNCTIONS = """
 import quernel as qn
 
 @qn.func
@@ -55,23 +55,6 @@ def k(x: qn.Array1[qn.f32], n: qn.Array2[qn.i32]) -> None:
     a, b = qn.random.philox(7, 0)
 """
 
-
-def test_operations_of_threads_together_have_types(tmp_path: Path) -> None:
-    assert errors_in(TOGETHER, tmp_path) == list(range(16, 24))
-
-
-def test_types_name_every_operation_that_there_is() -> None:
-    for name in ("atomic", "block", "subgroup", "random"):
-        stated, there = getattr(static, name), getattr(intrinsics, name)
-        assert {each for each in dir(stated) if not each.startswith("__")} == set(vars(there)) - {"name", "__doc__"}, (
-            name
-        )
-
-
-def test_device_functions_keep_their_types_and_arrays_their_number_of_axes(tmp_path: Path) -> None:
-    assert errors_in(PROGRAM, tmp_path) == [12, 13, 17]
-
-
 HALVES = """
 from typing import Any, TypeVar
 from quernel.compiler import ArtifactOf, ArtifactStore, Signature, VariantOf, store_compiled
@@ -99,15 +82,41 @@ def uses(compiler: CpuCompiler, target: CpuTarget, artifact: CpuArtifact, store:
     store_compiled(store)
 """
 
-
-def test_types_of_halves_are_bound_and_storing_takes_what_a_store_takes(tmp_path: Path) -> None:
-    assert errors_in(HALVES, tmp_path) == [19, 21, 24, 25]
+PROGRAMS = {"functions": FUNCTIONS, "together": TOGETHER, "halves": HALVES}
 
 
-def errors_in(program: str, folder: Path) -> list[int]:
-    """The lines that mypy finds wrong."""
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[int]]:
+    """The lines of each program that mypy finds wrong; one run reads once what they have in common."""
     pytest.importorskip("mypy", reason="checking types needs mypy")
-    (folder / "program.py").write_text(program)
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "program.py"]
+    folder = tmp_path_factory.mktemp("programs")
+    for name, program in PROGRAMS.items():
+        (folder / f"{name}.py").write_text(program)
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", *(f"{name}.py" for name in PROGRAMS)]
     said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
-    return [int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line]
+    found: dict[str, list[int]] = {name: [] for name in PROGRAMS}
+    for line in said.splitlines():
+        if ": error:" in line:
+            file, number, _ = line.split(":", 2)
+            found[Path(file).stem].append(int(number))
+    return found
+
+
+def test_operations_of_threads_together_have_types(errors: dict[str, list[int]]) -> None:
+    assert errors["together"] == list(range(16, 24))
+
+
+def test_types_name_every_operation_that_there_is() -> None:
+    for name in ("atomic", "block", "subgroup", "random"):
+        stated, there = getattr(static, name), getattr(intrinsics, name)
+        assert {each for each in dir(stated) if not each.startswith("__")} == set(vars(there)) - {"name", "__doc__"}, (
+            name
+        )
+
+
+def test_device_functions_keep_their_types_and_arrays_their_number_of_axes(errors: dict[str, list[int]]) -> None:
+    assert errors["functions"] == [12, 13, 17]
+
+
+def test_types_of_halves_are_bound_and_storing_takes_what_a_store_takes(errors: dict[str, list[int]]) -> None:
+    assert errors["halves"] == [19, 21, 24, 25]

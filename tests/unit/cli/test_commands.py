@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import quernel as qn
-from quernel.cli import main
+from quernel.cli import demo, main
 from quernel.cli.pictures import read_picture, write_picture
 
 
@@ -65,7 +65,9 @@ def test_demo_on_a_photograph_says_compiled_then_loaded_and_writes_pictures(tmp_
             assert written.size == (97, 61)
 
 
-def test_demo_without_an_image_draws_one(tmp_path, capsys):
+def test_demo_without_an_image_draws_one(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("quernel.cli.demo._MANDELBROT_SHAPE", (96, 128))
+    monkeypatch.setitem(demo._MANDELBROT, "step", 1 / 40)
     status, out, _ = run(capsys, "demo", "--device", "cpu", "--output", tmp_path / "out")
     assert status == 0
     assert "mandelbrot" in out

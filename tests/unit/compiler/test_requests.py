@@ -444,7 +444,7 @@ def test_build_waits_for_what_another_thread_compiles(bench: Bench, kernels: Ker
 
 
 def test_many_requests_that_ended_are_not_held(bench: Bench, kernels: Kernels[Any, Any, Any]) -> None:
-    for number in range(300):
+    for number in range(150):
         kernels.request(definition(f"k{number}", 5)).result()
     assert len(kernels._requests._pending) <= 65
 
