@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
+from tests.unit import faulty_halves
+from tests.unit.faulty_halves import FAULTS, KERNELS, Fault, bad, compile_all
 
 import quernel as qn
 from quernel.compiler import Kernels
-from quernel.errors import CompilationError, DeviceError, StoreError
+from quernel.errors import CompilationError, DeviceError
 from quernel.runtime.devices import Device
 from quernel.store import CompilationBatchRecord, Environment, read_records
-
-
-@qn.kernel
-def before(x: qn.Array1[qn.f64]):  # type: ignore[no-untyped-def, valid-type]
-    x[qn.global_id()] = 1.0
-
-
-@qn.kernel
-def bad(x: qn.Array1[qn.f64]):  # type: ignore[no-untyped-def, valid-type]
-    x[qn.global_id()] = 2.0
-
-
-@qn.kernel
-def after(x: qn.Array1[qn.f64]):  # type: ignore[no-untyped-def, valid-type]
-    x[qn.global_id()] = 3.0
-
-
-KERNELS = {"before": (before, 1.0), "bad": (bad, 2.0), "after": (after, 3.0)}
 
 
 @pytest.fixture
@@ -42,72 +24,27 @@ def environment(tmp_path: Path) -> Iterator[Environment]:
         yield opened
 
 
+@pytest.fixture
+def cpu() -> Device:
+    return qn.device("cpu")
+
+
 def launched(name: str) -> float:
-    kernel, _ = KERNELS[name]
-    x = np.zeros(8)
-    kernel.over(8)(x)
+    x = np.zeros(8, np.float32)
+    KERNELS[name].over(8)(x)
     assert len(set(x.tolist())) == 1
     return float(x[0])
 
 
-def compile_all(cpu: Device) -> None:
-    """Queues what the launches need, and compiles it as one batch on threads, where this process's patches hold."""
-    with ThreadPoolExecutor(2) as executor, cpu.compiling(executor=executor):
-        for name in KERNELS:
-            launched(name)
+@pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
+def test_fault_of_a_half_costs_its_own_kernel_only(cpu: Device, fault: Fault, tmp_path: Path) -> None:
+    faulty_halves.hold_fault_against(cpu, fault, tmp_path)
+    with qn.environment(tmp_path):
+        assert [launched(name) for name in KERNELS] == [1.0, 2.0, 3.0]
 
 
-@attrs.frozen
-class Fault:
-    """A method of a half that raises for the kernel `bad`."""
-
-    half: str
-    method: str
-    error: Exception
-    expected: type[Exception] | None
-    match: str = ""
-
-
-FAULTS = [
-    Fault("compiler", "lower", CompilationError("LLVM says no"), CompilationError, "LLVM says no"),
-    Fault("compiler", "lower", RecursionError("too deep"), CompilationError, "bad failed with RecursionError"),
-    Fault("compiler", "finalize", MemoryError(), CompilationError, "bad failed with MemoryError"),
-    Fault("target", "load", DeviceError("cannot be mapped"), DeviceError, "cannot be mapped"),
-    Fault("target", "store", StoreError("the disk is full"), None),
-    Fault("target", "stored", StoreError("the store is locked"), None),
-    Fault("target", "stored_meanwhile", StoreError("the store is locked"), None),
-]
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.half}-{fault.method}" for fault in FAULTS])
-def test_fault_of_a_half_costs_its_own_kernel_only(
-    environment: Environment, monkeypatch: pytest.MonkeyPatch, fault: Fault
-) -> None:
-    cpu = qn.device("cpu")
-    target = cpu.operations.target
-    half: Any = target.compiler if fault.half == "compiler" else target
-    sound = getattr(type(half), fault.method)
-
-    def faulty(self: Any, *arguments: Any, **named: Any) -> Any:
-        if any(getattr(getattr(given, "kernel", None), "name", "") == "bad" for given in arguments):
-            raise fault.error
-        return sound(self, *arguments, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(half), fault.method, faulty)
-        if fault.expected is None:
-            compile_all(cpu)
-            assert launched("bad") == 2.0
-        else:
-            with pytest.raises(fault.expected, match=fault.match):
-                compile_all(cpu)
-            with pytest.raises(fault.expected, match=fault.match):
-                launched("bad")
-        num_compiled = cpu.loader.counts().compiled
-        assert (launched("before"), launched("after")) == (1.0, 3.0)
-        assert cpu.loader.counts().compiled == num_compiled
-    assert launched("bad") == 2.0
-    assert cpu.loader.counts().compiled - num_compiled == (fault.expected is not None)
+def test_reporters_progress_hooks_and_records_that_fail_cost_no_kernel(cpu: Device, tmp_path: Path) -> None:
+    faulty_halves.hold_tellers_against(cpu, tmp_path)
 
 
 def test_what_failed_is_not_kept_and_its_siblings_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
