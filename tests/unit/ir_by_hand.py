@@ -11,6 +11,8 @@ from quernel.identity import KernelId
 from quernel.ir.nodes import (
     Binary,
     BinaryOp,
+    Compare,
+    CompareOp,
     Const,
     Expr,
     Function,
@@ -53,6 +55,14 @@ def add(left: Expr, right: Expr) -> Binary:
 
 def mul(left: Expr, right: Expr) -> Binary:
     return Binary(op=BinaryOp.MUL, left=left, right=right)
+
+
+def less(left: Expr, right: Expr) -> Compare:
+    return Compare(op=CompareOp.LT, left=left, right=right)
+
+
+def equal(left: Expr, right: Expr) -> Compare:
+    return Compare(op=CompareOp.EQ, left=left, right=right)
 
 
 def place(name: str, type_: ValueType, *indices: Expr, kind: RootKind = RootKind.PARAM, view: Any = ()) -> Place:

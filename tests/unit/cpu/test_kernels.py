@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.cpu.harness import CONTIGUOUS, STRIDED, Built, lowered
-from tests.unit.ir_by_hand import add, array, const, global_id, kernel, load, local, mul, scalar, store
+from tests.unit.ir_by_hand import add, array, const, equal, global_id, kernel, less, load, local, mul, scalar, store
 
 from quernel.dtypes import ArrayType, bool_, f16, f32, f64, i8, i32, i64, u64
 from quernel.geometry import LaunchForm
@@ -41,14 +41,6 @@ from quernel.ir.nodes import (
     Stmt,
     ThreadIndex,
 )
-
-
-def less(left: Expr, right: Expr) -> Compare:
-    return Compare(op=CompareOp.LT, left=left, right=right)
-
-
-def equal(left: Expr, right: Expr) -> Compare:
-    return Compare(op=CompareOp.EQ, left=left, right=right)
 
 
 def assign(name: str, value: Expr) -> Assign:

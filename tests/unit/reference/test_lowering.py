@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.ir_by_hand import add
+from tests.unit.ir_by_hand import add, equal, less
 from tests.unit.reference.builders import GID, Interpreter, array, int_, kernel, load, local, place, store
 
 from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
@@ -36,8 +36,6 @@ from quernel.ir.nodes import (
     Break,
     Call,
     Cast,
-    Compare,
-    CompareOp,
     Const,
     Continue,
     Expr,
@@ -60,14 +58,6 @@ from quernel.ir.nodes import (
 )
 from quernel.locations import Location
 from quernel.options import KernelOptions
-
-
-def less(left: Expr, right: Expr) -> Compare:
-    return Compare(op=CompareOp.LT, left=left, right=right)
-
-
-def equal(left: Expr, right: Expr) -> Compare:
-    return Compare(op=CompareOp.EQ, left=left, right=right)
 
 
 def result_of(interpreter: Interpreter, body: list[Stmt], *names: str, extent: int = 1, **more: Any) -> list[int]:
