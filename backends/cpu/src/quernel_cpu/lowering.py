@@ -17,7 +17,7 @@ from attrs import evolve
 
 from quernel.capabilities import TargetInfo
 from quernel.compiler.artifacts import Slot, SlotKind
-from quernel.dtypes import ArrayType
+from quernel.dtypes import ArrayType, DType
 from quernel.geometry import MAX_NDIM, LaunchForm
 from quernel.ir.nodes import Assert, Kernel, Module, Parameter
 from quernel.ir.segments import SegmentedKernel
@@ -138,7 +138,9 @@ def _lower_kernel(
     fast_math, attributes = kernel.options.fast_math, ""
     if is_vector_code:
         attributes = _vector_attributes(target, fast_math=fast_math)
-        step, masks_always = chosen_step(kernel, segmented, target), target.detail("vector_bytes") == "64"
+        step = chosen_step(kernel, segmented, target)
+        # A mask costs next to nothing with AVX-512, but for elements of several scalars, of which each has the mask.
+        masks_always = target.detail("vector_bytes") == "64" and not any(map(_has_several_scalars, kernel.params))
         lane_functions = LaneFunctions(unit, functions, step.width, fast_math=fast_math, attributes=attributes)
 
     def segments_in(code: Code) -> SegmentEmitter:
@@ -179,6 +181,10 @@ def _last_strides(params: tuple[Parameter, ...], arrays: dict[str, ArrayOperands
     """The strides along the last axis that are only known at run time."""
     found = {param.name: arrays[param.name].strides.get(_last_axis(param), "") for param in params if _is_array(param)}
     return {name: stride for name, stride in found.items() if stride.startswith("%")}
+
+
+def _has_several_scalars(param: Parameter) -> bool:
+    return isinstance(param.type, ArrayType) and not isinstance(param.type.element, DType)
 
 
 def _is_array(param: Parameter) -> bool:

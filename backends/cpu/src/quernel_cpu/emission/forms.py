@@ -6,17 +6,16 @@ import math
 
 import attrs
 
-from quernel.dtypes import ArrayType, DType
 from quernel.geometry import LaunchForm
 from quernel.ir.nodes import Alloc, Expr, Function, Kernel, Module, Space, Stmt, Unary, UnaryOp
-from quernel.ir.walk import Body, bodies, map_expressions, walk_expressions, walk_statements, with_bodies
+from quernel.ir.passes.composites import split_composites
+from quernel.ir.walk import Body, bodies, map_expressions, walk_statements, with_bodies
 from quernel_cpu.emission.calls import with_few_calls
 
 __all__ = ["MOST_PRIVATE_BYTES", "private_bytes", "spmd_form"]
 
 MOST_PRIVATE_BYTES = 64 << 10
 """The private arrays of all threads that run together stand in the frame, which has to fit a small stack."""
-_MOST_LANES = 16
 
 _MOST_STATEMENTS = 4000
 """Longer kernels are left to the scalar emitter, which compiles faster."""
@@ -27,19 +26,16 @@ _MOST_DEPTH = 60
 def spmd_form(module: Module) -> Module | None:
     """The module in the form that runs as lanes, or `None` if it runs better, or only, as scalar code.
 
-    That is a kernel that is too long or nested too deep, one with vectors or structs, and one with large
-    private arrays.
+    That is a kernel that is too long or nested too deep.
     """
-    if not (_is_taken(module.kernel) and all(map(_is_taken, module.functions))):
+    if any(_depth(owner.body) > _MOST_DEPTH for owner in (module.kernel, *module.functions)):
         return None
-    module = with_few_calls(module)
+    module = split_composites(with_few_calls(module))
     owners: tuple[Kernel | Function, ...] = (module.kernel, *module.functions)
     if sum(1 for owner in owners for _ in walk_statements(owner.body)) > _MOST_STATEMENTS:
         return None
     body = module.kernel.body
     if any(_depth(owner.body) > _MOST_DEPTH for owner in owners):
-        return None
-    if private_bytes(body) * _MOST_LANES > MOST_PRIVATE_BYTES:
         return None
     if module.kernel.options.checked and module.kernel.form is LaunchForm.OVER:
         body = map_expressions(body, _without_promise)
@@ -53,19 +49,6 @@ def spmd_form(module: Module) -> Module | None:
 def _without_promise(expr: Expr) -> Expr:
     """What was promised to be uniform, as it is: where nothing compares it, a checked launch does not rely on it."""
     return expr.operand if isinstance(expr, Unary) and expr.op is UnaryOp.UNIFORM else expr
-
-
-def _is_taken(owner: Kernel | Function) -> bool:
-    """Whether all values are scalars, and all statements ones that lanes run."""
-    types: list[object] = [local.type for local in owner.locals]
-    types += [p.type.element if isinstance(p.type, ArrayType) else p.type.dtype for p in owner.params]
-    if _depth(owner.body) > _MOST_DEPTH:
-        return False
-    for stmt in walk_statements(owner.body):
-        if isinstance(stmt, Alloc):
-            types.append(stmt.element)
-    types += [expr.type for expr in walk_expressions(owner.body)]
-    return all(isinstance(value_type, DType) for value_type in types)
 
 
 def private_bytes(body: Body) -> int:

@@ -47,6 +47,7 @@ from quernel.ir.nodes import (
     Store,
     Subgroup,
 )
+from quernel.ir.passes.composites import scalars_made
 from quernel.ir.walk import Body, expressions_of, walk_expressions, walk_statements
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.lane_atomics import LaneAtomics
@@ -56,6 +57,7 @@ from quernel_cpu.emission.lane_expressions import LaneExpressions
 from quernel_cpu.emission.lane_reports import LaneReports
 from quernel_cpu.emission.lane_scope import LaneScope
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
+from quernel_cpu.emission.leaves import part_at
 from quernel_cpu.emission.loops import num_trips
 from quernel_cpu.emission.shapes import Lanes, Layout, Shapes, argument_layouts
 from quernel_cpu.emission.subgroups import SubgroupEmitter
@@ -565,18 +567,29 @@ class LaneBody(LaneExpressions):
 
     def _store(self, stmt: Store) -> None:
         # Python evaluates the value before the target's indices; none has side effects, so neither order shows.
-        element, pointer, offset = self._place(stmt.place.root, tuple(self.value(i) for i in stmt.place.indices))
-        streaming = (
-            self._scope.arrays[stmt.place.root.name].streaming if stmt.place.root.kind is RootKind.PARAM else None
-        )
-        self._memory.store(element, pointer, offset, self.value(stmt.value), self._mask, streaming)
+        place = stmt.place
+        array, offset = self._place(place.root, tuple(self.value(i) for i in place.indices))
+        streaming = array.streaming if place.root.kind is RootKind.PARAM else None
+        if isinstance(array.element, DType):
+            self._memory.store(array.element, array.pointer, offset, self.value(stmt.value), self._mask, streaming)
+        elif isinstance(place.type, DType):
+            part = part_at(array.element, place.view)
+            self._parts.store(array, part, offset, self.value(stmt.value), self._mask)
+        else:
+            values = [self.value(scalar_value) for scalar_value in scalars_made(stmt.value)]
+            self._parts.store_several(array, part_at(array.element, place.view), offset, values, self._mask)
 
     def _atomic(self, stmt: Atomic) -> None:
-        element, pointer, offset = self._place(stmt.place.root, tuple(self.value(i) for i in stmt.place.indices))
+        place = stmt.place
+        array, offset = self._place(place.root, tuple(self.value(i) for i in place.indices))
+        if not isinstance(array.element, DType):
+            offset = self._parts.located(array.element, part_at(array.element, place.view), offset)
         operands = tuple(self.value(operand) for operand in stmt.operands)
-        is_own, is_asked = stmt.place.root.kind is RootKind.SHARED, stmt.result is not None
-        atomics = LaneAtomics(self._unit, self._code, self._lanes, self._memory)
-        old = atomics.emit(stmt.op, element, pointer, offset, operands, self._mask, is_own=is_own, is_asked=is_asked)
+        is_own, is_asked = place.root.kind is RootKind.SHARED, stmt.result is not None
+        atomics, dtype = LaneAtomics(self._unit, self._code, self._lanes, self._memory), scalar(place.type)
+        old = atomics.emit(
+            stmt.op, dtype, array.pointer, offset, operands, self._mask, is_own=is_own, is_asked=is_asked
+        )
         if stmt.result is not None:
             self._assign(stmt, stmt.result, Value(Layout(Lanes.VECTOR, 0, True), old))
 

@@ -33,9 +33,12 @@ from quernel.ir.nodes import (
 )
 from quernel.ir.walk import fold_expression
 from quernel_cpu.emission.arithmetic import Arithmetic
+from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset
+from quernel_cpu.emission.lane_parts import LaneParts
 from quernel_cpu.emission.lane_scope import LaneScope
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
+from quernel_cpu.emission.leaves import part_at
 from quernel_cpu.emission.mathematics import emit_math
 from quernel_cpu.emission.shapes import UNIFORM, Lanes, Layout, Shapes, combined
 from quernel_cpu.emission.text import Code, Unit
@@ -63,6 +66,7 @@ class LaneExpressions:
         self._shapes = shapes
         self._lanes = lanes
         self._memory = LaneMemory(unit, code, lanes)
+        self._parts = LaneParts(unit, code, lanes, self._memory)
         self._mask = mask
         self._types = {variable.name: scalar(variable.type) for variable in variables}
         self._slots = {name: self._allocate(name) for name in self._types}
@@ -88,7 +92,7 @@ class LaneExpressions:
             case Unary(op=UnaryOp.UNIFORM):
                 return self._first_lane(values[0], scalar(expr.type))
             case VecMake() | VecGet() | StructMake() | Field():
-                raise AssertionError(f"{type(expr).__name__} was not refused")
+                raise AssertionError(f"{type(expr).__name__} was not taken apart")
             case Unary() | Binary() | Compare() | Fma() | Select() | Cast() | Bitcast() | Math():
                 layout = combined(expr, tuple(value.layout for value in values))
                 typed = zip(values, _operand_types(expr), strict=True)
@@ -128,10 +132,13 @@ class LaneExpressions:
 
     def _load(self, expr: Load, indices: tuple[Value, ...]) -> Value:
         root = expr.place.root
-        element, pointer, offset = self._place(root, indices)
-        loaded = self._memory.load(element, pointer, offset, self._mask)
+        array, offset = self._place(root, indices)
+        if isinstance(array.element, DType):
+            loaded = self._memory.load(array.element, array.pointer, offset, self._mask)
+        else:
+            loaded = self._parts.load(array, part_at(array.element, expr.place.view), offset, self._mask)
         if root in self._shapes.axes.atomics:
-            vectors = self._lanes.vectors(loaded, element)
+            vectors = self._lanes.vectors(loaded, scalar(expr.type))
             return Value(Layout(Lanes.VECTOR, 0, True), tuple(vectors.part(row) for row in range(self._lanes.rows)))
         return loaded
 
@@ -176,13 +183,13 @@ class LaneExpressions:
         llvm = self._slot_type(name)
         return [self._code.allocate(llvm) for _ in self._lanes.rows_of(self._layout(name))]
 
-    def _place(self, root: Root, indices: tuple[Value, ...]) -> tuple[DType, str, Offset]:
+    def _place(self, root: Root, indices: tuple[Value, ...]) -> tuple[ArrayOperands, Offset]:
+        """The array, and the element of it that each thread means."""
         if root.kind is RootKind.PRIVATE:
             private = self._scope.private[root.name]
-            array = private.array
-            return scalar(array.element), array.pointer, self._memory.private_offset(private, indices)
+            return private.array, self._memory.private_offset(private, indices)
         array = self._scope.arrays[root.name]
-        return scalar(array.element), array.pointer, self._memory.offset(array, indices)
+        return array, self._memory.offset(array, indices)
 
 
 def _operand_types(expr: Expr) -> tuple[DType, ...]:

@@ -71,10 +71,12 @@ class PrivateArray:
 class LaneMemory:
     """Writes accesses into the code of one function."""
 
-    def __init__(self, unit: Unit, code: Code, lanes: LaneArithmetic) -> None:
+    def __init__(self, unit: Unit, code: Code, lanes: LaneArithmetic, alignment: int = 0) -> None:
+        """`alignment`: of scalars that are not aligned to their size, whose offsets count bytes."""
         self._unit = unit
         self._code = code
         self._lanes = lanes
+        self._own_alignment = alignment
         self.width = lanes.width
         self._spare = ""
 
@@ -92,6 +94,16 @@ class LaneMemory:
     def private_offset(self, private: PrivateArray, indices: Sequence[Value]) -> Offset:
         """Where a thread's element of its own array lies."""
         return self._added(Offset(private.own, 1, None), self.offset(private.array, indices))
+
+    def in_units(self, offset: Offset, factor: int, first: int) -> Offset:
+        """The offset of unit `first` in an element of `factor` units, where `offset` counts such elements."""
+        vector = offset.vector
+        if vector is not None and factor != 1:
+            wanted, factors = wide("i64", self.width), splat("i64", str(factor), self.width)
+            parts = tuple(self._code.value(f"mul {wanted} {part}, {factors}") for part in vector.parts)
+            vector = Value(vector.layout, parts)
+        base = self._lanes.product(offset.base, str(factor))
+        return Offset(self._lanes.sum(base, uniform(str(first))), offset.stride * factor, vector)
 
     def _scaled(self, index: Value, stride: str) -> Offset:
         """An index times the distance of its axis."""
@@ -139,11 +151,12 @@ class LaneMemory:
             return Value(Layout(rows=offset.rows), tuple(parts))
         # What rows have in common is read once, for every lane that is on in any of them.
         if mask is not None and mask.layout.rows and not offset.rows:
-            mask = Value(Layout(Lanes.VECTOR), (self._any_row(mask),))
+            mask = Value(Layout(Lanes.VECTOR), (self.any_row(mask),))
         parts = [self._load_row(dtype, pointer, offset, mask, row) for row in rows]
         return Value(Layout(Lanes.VECTOR, 0, offset.rows), tuple(parts))
 
-    def _any_row(self, mask: Value) -> str:
+    def any_row(self, mask: Value) -> str:
+        """The lanes that are on in any row."""
         return self._folded("or", f"<{self.width} x i1>", list(mask.parts))
 
     def _load_one(self, dtype: DType, pointer: str, offset: Offset, mask: Value | None, row: int) -> str:
@@ -152,7 +165,7 @@ class LaneMemory:
             # The row may be off altogether, and its address anywhere.
             is_on = self._lanes.any_lane(mask.part(row))
             address = self._code.value(f"select i1 {is_on}, ptr {address}, ptr {self.spare_element()}")
-        return self._lanes.scalar.load(dtype, address, "")
+        return self._lanes.scalar.load(dtype, address, "", self._own_alignment)
 
     def spare_element(self) -> str:
         """The address of an element that nobody reads for its value."""
@@ -167,14 +180,18 @@ class LaneMemory:
             loaded = self._load_vector(dtype, address, on, self.width)
         elif offset.vector is None and offset.stride == -1:
             loaded = self._load_backwards(dtype, address, on)
-        elif offset.vector is None and on is None and 2 <= offset.stride <= _MOST_SHUFFLED_STRIDE:
+        elif offset.vector is None and on is None and self._is_near(offset.stride):
             loaded = self._load_between(dtype, address, offset.stride)
         else:
             loaded = self._gather(dtype, address, self._distances(offset, row), on)
         return self._lanes.vector.from_memory(dtype, loaded)
 
+    def _is_near(self, stride: int) -> bool:
+        """Whether wide loads and shuffles read every element of this distance."""
+        return 2 <= stride <= _MOST_SHUFFLED_STRIDE and not self._own_alignment
+
     def _load_vector(self, dtype: DType, address: str, on: str | None, width: int) -> str:
-        vector, alignment = wide(memory_type(dtype), width), dtype.alignment
+        vector, alignment = wide(memory_type(dtype), width), self._alignment(dtype)
         if on is None:
             return self._code.value(f"load {vector}, ptr {address}, align {alignment}")
         mask = f"<{width} x i1>"
@@ -232,7 +249,7 @@ class LaneMemory:
         )
         on = on or splat("i1", "true", self.width)
         return self._code.value(
-            f"call {vector} {symbol}(<{self.width} x ptr> align {dtype.alignment} {pointers}, {mask} {on}, "
+            f"call {vector} {symbol}(<{self.width} x ptr> align {self._alignment(dtype)} {pointers}, {mask} {on}, "
             f"{vector} zeroinitializer)"
         )
 
@@ -246,7 +263,7 @@ class LaneMemory:
         loaded = "poison"
         for lane in range(width):
             address = code.value(f"extractelement <{width} x ptr> {pointers}, i64 {lane}")
-            value = code.value(f"load {element}, ptr {address}, align {dtype.alignment}")
+            value = code.value(f"load {element}, ptr {address}, align {self._alignment(dtype)}")
             loaded = code.value(f"insertelement {vector} {loaded}, {element} {value}, i64 {lane}")
         if on is None:
             return loaded
@@ -317,7 +334,7 @@ class LaneMemory:
         return together
 
     def _store_row(self, dtype: DType, pointer: str, offset: Offset, stored: str, on: str | None, row: int) -> None:
-        element, width, alignment = memory_type(dtype), self.width, dtype.alignment
+        element, width, alignment = memory_type(dtype), self.width, self._alignment(dtype)
         address = self._address(dtype, pointer, offset.base.part(row))
         vector, mask = wide(element, width), f"<{width} x i1>"
         if offset.vector is None and offset.stride == -1:
@@ -351,7 +368,7 @@ class LaneMemory:
                 inside, done = self._code.label("on"), self._code.label("on.end")
                 self._code.branch_if(self._lanes.any_lane(on), inside, done)
                 self._code.place(inside)
-            self._lanes.scalar.store(dtype, address, self._last(value, dtype, row, on), "")
+            self._lanes.scalar.store(dtype, address, self._last(value, dtype, row, on), "", self._own_alignment)
             if done:
                 self._code.place(done)
 
@@ -407,7 +424,14 @@ class LaneMemory:
     def _address(self, dtype: DType, pointer: str, base: str) -> str:
         if base == "0":
             return pointer
-        return self._code.value(f"getelementptr {memory_type(dtype)}, ptr {pointer}, i64 {base}")
+        return self._code.value(f"getelementptr {self._counted(dtype)}, ptr {pointer}, i64 {base}")
+
+    def _counted(self, dtype: DType) -> str:
+        """The LLVM type that offsets count."""
+        return "i8" if self._own_alignment else memory_type(dtype)
+
+    def _alignment(self, dtype: DType) -> int:
+        return self._own_alignment or dtype.alignment
 
     def row_address(self, dtype: DType, pointer: str, offset: Offset, row: int) -> str:
         """The address that all lanes of a row mean."""
@@ -419,8 +443,8 @@ class LaneMemory:
         return self._pointers(dtype, address, self._distances(offset, row))
 
     def _pointers(self, dtype: DType, address: str, distances: str) -> str:
-        element = memory_type(dtype)
-        return self._code.value(f"getelementptr {element}, ptr {address}, <{self.width} x i64> {distances}")
+        counted = self._counted(dtype)
+        return self._code.value(f"getelementptr {counted}, ptr {address}, <{self.width} x i64> {distances}")
 
     def _distances(self, offset: Offset, row: int) -> str:
         steps = self._steps(offset.stride) if offset.stride else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from quernel.ir.nodes import Module
 from quernel.ir.passes.branches import remove_dead_code
 from quernel.ir.passes.checks import insert_checks
+from quernel.ir.passes.composites import split_composites
 from quernel.ir.passes.contract import contract
 from quernel.ir.passes.fold import fold
 from quernel.ir.passes.guard import guard_edge
@@ -21,6 +22,7 @@ __all__ = [
     "narrow_indices",
     "optimize",
     "remove_dead_code",
+    "split_composites",
 ]
 
 
