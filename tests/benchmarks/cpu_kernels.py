@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 
 import quernel as qn
@@ -149,6 +150,57 @@ def nbody(
     ax[i] = fx
     ay[i] = fy
     az[i] = fz
+
+
+Vector = qn.vec(qn.f32, 4)
+
+
+@attrs.frozen
+class Body:
+    x: qn.f32
+    y: qn.f32
+    z: qn.f32
+    mass: qn.f32
+
+
+@attrs.frozen
+class Acceleration:
+    x: qn.f32
+    y: qn.f32
+    z: qn.f32
+
+
+@qn.kernel(fast_math=True)
+def nbody_of_vectors(bodies: qn.Array1[Vector], accelerations: qn.Array1[Vector]):
+    i = qn.global_id()
+    own = bodies[i]
+    total = Vector(0.0)
+    for j in range(len(bodies)):
+        body = bodies[j]
+        d = body - own
+        inverse = qn.rsqrt(d.x * d.x + d.y * d.y + d.z * d.z + 1e-4)
+        total += body.w * inverse * inverse * inverse * d
+    accelerations[i] = total
+
+
+@qn.kernel(fast_math=True)
+def nbody_of_structs(bodies: qn.Array1[Body], accelerations: qn.Array1[Acceleration]):
+    i = qn.global_id()
+    own = bodies[i]
+    fx = 0.0
+    fy = 0.0
+    fz = 0.0
+    for j in range(len(bodies)):
+        body = bodies[j]
+        dx = body.x - own.x
+        dy = body.y - own.y
+        dz = body.z - own.z
+        inverse = qn.rsqrt(dx * dx + dy * dy + dz * dz + 1e-4)
+        scale = body.mass * inverse * inverse * inverse
+        fx += scale * dx
+        fy += scale * dy
+        fz += scale * dz
+    accelerations[i] = Acceleration(fx, fy, fz)
 
 
 # --- numba ------------------------------------------------------------------------------------------------------------
@@ -494,6 +546,32 @@ def make_nbody(generator: np.random.Generator) -> Work:
     return Work(nbody.over(n, device="cpu"), (*inputs, *outputs), (4, 5, 6), 2e-2)
 
 
+class OtherLayout:
+    """The n-body kernel over bodies that lie one behind the other, instead of in an array for each coordinate."""
+
+    def __init__(self, kernel: Any, arguments: tuple[Any, ...], width: int, *, as_structs: bool) -> None:
+        """`width`: numbers of an acceleration."""
+        *inputs, self._ax, self._ay, self._az = arguments
+        n = len(self._ax)
+        bodies, self._accelerations = aligned((n, 4), np.stack(inputs, axis=1)), aligned((n, width))
+        self._arguments = tuple(
+            _as_structs(array, names) if as_structs else array
+            for array, names in ((bodies, ("x", "y", "z", "mass")), (self._accelerations, ("x", "y", "z")))
+        )
+        self._launcher = kernel.over(n, device="cpu")
+
+    def __call__(self) -> None:
+        self._launcher(*self._arguments)
+
+    def finish(self) -> None:
+        """Copies the results to where the other programs have theirs."""
+        self._ax[...], self._ay[...], self._az[...] = self._accelerations.T[:3]
+
+
+def _as_structs(array: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    return array.view([(name, array.dtype) for name in names]).reshape(len(array))
+
+
 WORK: dict[str, Callable[[np.random.Generator], Work]] = {
     "saxpy": make_saxpy,
     "matmul": make_matmul,
@@ -515,6 +593,9 @@ def programs(name: str, work: Work, wanted: list[str]) -> dict[str, Action]:
     if name in peers:
         typed = tuple(np.float32(a) if isinstance(a, float) else a for a in work.arguments)
         found["numba"] = partial(peers[name], *typed)
+    if name == "nbody":
+        found["quernel, vec4"] = OtherLayout(nbody_of_vectors, work.arguments, 4, as_structs=False)
+        found["quernel, structs"] = OtherLayout(nbody_of_structs, work.arguments, 3, as_structs=True)
     if name == "matmul":
         a, b, c = work.arguments
         found["NumPy"] = partial(np.matmul, a, b, out=c)
@@ -533,6 +614,8 @@ def check(work: Work, found: dict[str, Action]) -> None:
         for position, values in zip(work.outputs, initial, strict=True):
             work.arguments[position][...] = values
         action()
+        if isinstance(action, OtherLayout):
+            action.finish()
         return [work.arguments[position].copy() for position in work.outputs]
 
     ours, *others = found.items()

@@ -145,6 +145,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         from quernel.ir.segments import segment
         from quernel.ir.sites import num_sites
         from quernel_cpu.emission.cells import scratch_of
+        from quernel_cpu.emission.coarsening import chosen_step
         from quernel_cpu.emission.forms import spmd_form
         from quernel_cpu.emission.recompute import recomputed
         from quernel_cpu.emission.streaming import bytes_per_thread, has_streaming_stores, streamed_array
@@ -161,11 +162,11 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         if not is_vector_code:
             validate_without_lanes(module, self.target_info)
         module = lanes or module
-        segmented, scratch = None, None
-        if is_cooperative(module):
-            segmented = recomputed(segment(module))
-            scratch = scratch_of(segmented)
-            validate_scratch(module.kernel, scratch, self.target_info)
+        segmented = recomputed(segment(module)) if is_cooperative(module) else None
+        owner = (module if segmented is None else segmented.module).kernel
+        step = chosen_step(owner, segmented, self.target_info) if is_vector_code else None
+        scratch = scratch_of(owner, segmented, step.width * step.rows if step is not None else 0)
+        validate_scratch(owner, scratch, self.target_info)
         header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites, scratch=scratch)
         if is_steady(module):
             header = attrs.evolve(header, features=(*header.features, STEADY_FEATURE))
@@ -176,7 +177,8 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
             variant,
             header.slots,
             segmented,
-            is_vector_code=is_vector_code,
+            scratch=scratch,
+            step=step,
             streamed=streamed,
         )
         if streamed is not None and has_streaming_stores(text):

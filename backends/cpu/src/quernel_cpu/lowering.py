@@ -25,8 +25,8 @@ from quernel.ir.walk import walk_statements
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.bodies import emit_function
-from quernel_cpu.emission.cells import block_cells, scratch_of
-from quernel_cpu.emission.coarsening import chosen_step
+from quernel_cpu.emission.cells import NO_SCRATCH, Scratch, block_cells, spread_arrays
+from quernel_cpu.emission.coarsening import Step
 from quernel_cpu.emission.expressions import Operands
 from quernel_cpu.emission.functions import DeviceFunction, device_functions, passes_own_arrays
 from quernel_cpu.emission.independence import array_stored_last
@@ -64,13 +64,15 @@ def lower_module(
     slots: tuple[Slot, ...],
     segmented: SegmentedKernel | None = None,
     *,
-    is_vector_code: bool = False,
+    scratch: Scratch = NO_SCRATCH,
+    step: Step | None = None,
     streamed: str | None = None,
 ) -> str:
     """The LLVM IR of a validated module, whose entry point receives `slots`; `segmented` if its threads meet.
 
-    `is_vector_code`: threads are lanes of vectors, and the module in `spmd_form`. `streamed`: the array whose stores go
-    past the caches in launches that ask for it.
+    `scratch`: where what is too large for the frame lies. `step`: the threads that run together, if threads are lanes
+    of vectors and the module is in `spmd_form`. `streamed`: the array whose stores go past the caches in launches that
+    ask for it.
     """
     module = module if segmented is None else segmented.module
     fast_math = module.kernel.options.fast_math
@@ -82,10 +84,11 @@ def lower_module(
         variant,
         slots,
         segmented,
-        is_vector_code=is_vector_code,
+        scratch=scratch,
+        step=step,
         streamed=streamed,
     )
-    if is_vector_code:
+    if step is not None:
         return str(unit)
     # A function that may be handed memory of a thread or a block cannot say that threads never meet there.
     function_mark = "" if passes_own_arrays(module) else mark
@@ -111,7 +114,8 @@ def _lower_kernel(
     slots: tuple[Slot, ...],
     segmented: SegmentedKernel | None = None,
     *,
-    is_vector_code: bool = False,
+    scratch: Scratch = NO_SCRATCH,
+    step: Step | None = None,
     streamed: str | None = None,
 ) -> tuple[Unit, str]:
     """A unit with the entry point, and the mark of accesses that have no dependences between threads."""
@@ -135,18 +139,14 @@ def _lower_kernel(
         functions=functions,
         diagnostics=_load_diagnostics(code, slots),
     )
-    fast_math, attributes = kernel.options.fast_math, ""
-    if is_vector_code:
-        attributes = _vector_attributes(target, fast_math=fast_math)
-        step = chosen_step(kernel, segmented, target)
-        # A mask costs next to nothing with AVX-512, but for elements of several scalars, of which each has the mask.
-        masks_always = target.detail("vector_bytes") == "64" and not any(map(_has_several_scalars, kernel.params))
-        lane_functions = LaneFunctions(unit, functions, step.width, fast_math=fast_math, attributes=attributes)
-
-    def segments_in(code: Code) -> SegmentEmitter:
-        if is_vector_code:
-            return SpmdSegments(unit, code, step, lane_functions, fast_math=fast_math, masks_always=masks_always)
-        return LoopSegments(unit, code, group)
+    memory = _load_scratch(code) if scratch.num_bytes else ""
+    attributes = ""
+    if step is None:
+        segments_in: Callable[[Code], SegmentEmitter] = partial(_loop_segments, unit, group)
+    else:
+        segment = evolve(segment, spread=spread_arrays(code, kernel, segmented, scratch, memory))
+        attributes = _vector_attributes(target, fast_math=kernel.options.fast_math)
+        segments_in = _spmd_segments(unit, kernel, functions, step, target, attributes)
 
     done = code.label("stop")
 
@@ -154,12 +154,12 @@ def _lower_kernel(
         segments = segments_in(code)
         run_block: Callable[[tuple[str, ...]], None] = partial(segments.emit_block, segment)
         if segmented is not None:
-            cells, shared = block_cells(code, segmented, scratch_of(segmented), _load_scratch(code), mark)
+            cells, shared = block_cells(code, segmented, scratch, memory, mark)
             segment = evolve(segment, arrays=segment.arrays | shared, cells=cells, private=segmented.private)
             run_block = RegionEmitter(unit, code, segments_in, segmented, segment).emit_block
         _emit_items(unit, code, segment, segments, run_block, done)
 
-    strides = _last_strides(kernel.params, arrays) if is_vector_code else {}
+    strides = _last_strides(kernel.params, arrays) if step is not None else {}
     if strides:
         # Views of whole rows are common: where neighbours lie side by side after all, nothing is gathered.
         near, far = code.label("near"), code.label("far")
@@ -175,6 +175,30 @@ def _lower_kernel(
     code.end("ret void")
     unit.add_function(code.function(_SIGNATURE + attributes))
     return unit, mark
+
+
+def _loop_segments(unit: Unit, group: str, code: Code) -> SegmentEmitter:
+    return LoopSegments(unit, code, group)
+
+
+def _spmd_segments(
+    unit: Unit,
+    kernel: Kernel,
+    functions: dict[str, DeviceFunction],
+    step: Step,
+    target: TargetInfo,
+    attributes: str,
+) -> Callable[[Code], SegmentEmitter]:
+    """What runs threads as lanes, in the code of any function."""
+    fast_math = kernel.options.fast_math
+    lane_functions = LaneFunctions(unit, functions, step.width, fast_math=fast_math, attributes=attributes)
+    # A mask costs next to nothing with AVX-512, but for elements of several scalars, each of which has to have it.
+    masks_always = target.detail("vector_bytes") == "64" and not any(map(_has_several_scalars, kernel.params))
+
+    def segments_in(code: Code) -> SegmentEmitter:
+        return SpmdSegments(unit, code, step, lane_functions, fast_math=fast_math, masks_always=masks_always)
+
+    return segments_in
 
 
 def _last_strides(params: tuple[Parameter, ...], arrays: dict[str, ArrayOperands]) -> dict[str, str]:

@@ -72,7 +72,7 @@ def validate_without_lanes(module: Module, target: TargetInfo) -> None:
                     f"{target.backend}:{target.name} runs a kernel with subgroup.{stmt.op.value} as lanes of vectors, "
                     "and this one cannot run so",
                     where=known_location(stmt.loc),
-                    fix="use scalars and small private arrays only, in a shorter kernel",
+                    fix="write it shorter, with its statements nested less deep",
                 )
 
 

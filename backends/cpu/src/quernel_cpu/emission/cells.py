@@ -3,7 +3,7 @@
 Shared arrays, locals that outlive a segment and private arrays that do lie in scratch memory of the worker thread,
 which runs one block at a time. What each thread keeps lies thread by thread within one scalar of it: neighbouring
 threads find theirs side by side, as lanes of a vector want them. Locals on which the block agrees are slots of the
-frame.
+frame. Private arrays of threads that run together lie there too, element by element, where the frame is too small.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import attrs
 
 from quernel.dtypes import DType, ValueType
-from quernel.ir.nodes import Alloc, LocalVariable
+from quernel.ir.nodes import Alloc, Kernel, LocalVariable, Space
 from quernel.ir.segments import SegmentedKernel
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.bodies import own_array
@@ -22,9 +22,12 @@ from quernel_cpu.emission.leaves import leaves
 from quernel_cpu.emission.text import Code
 from quernel_cpu.emission.values import is_narrow, register_type
 
-__all__ = ["NO_CELLS", "Cells", "Scratch", "block_cells", "scratch_of"]
+__all__ = ["NO_CELLS", "NO_SCRATCH", "Cells", "Scratch", "block_cells", "scratch_of", "spread_arrays"]
 
 _ALIGNMENT = 64
+_MOST_FRAME_BYTES = 16 << 10
+"""Private arrays of the threads that run together, beyond which they lie in scratch memory: each copy of the code has
+them in the frame, and stacks are small."""
 
 
 @attrs.frozen
@@ -42,9 +45,14 @@ class Scratch:
     num_bytes: int
 
 
-def scratch_of(segmented: SegmentedKernel) -> Scratch:
-    """The layout that a kernel needs: shared arrays first, then what each thread keeps."""
-    num_threads = math.prod(segmented.module.kernel.block)
+NO_SCRATCH = Scratch({}, 0, 0)
+
+
+def scratch_of(kernel: Kernel, segmented: SegmentedKernel | None, num_together: int = 0) -> Scratch:
+    """The layout that a kernel needs: shared arrays first, then what each thread keeps, then large private arrays.
+
+    `num_together`: how many threads run together as lanes; 0 for threads that run one by one.
+    """
     offsets: dict[tuple[str, int], int] = {}
     end = 0
 
@@ -53,15 +61,29 @@ def scratch_of(segmented: SegmentedKernel) -> Scratch:
         offsets[name, number] = end
         end += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
 
-    for alloc in segmented.shared:
+    for alloc in segmented.shared if segmented else ():
         place(alloc.name, 0, _num_bytes(alloc))
     shared_bytes = end
-    for variable in segmented.carried:
+    num_threads = math.prod(kernel.block)
+    for variable in segmented.carried if segmented else ():
         for number, leaf in enumerate(leaves(variable.type)):
             place(variable.name, number, num_threads * _cell_bytes(leaf.dtype))
-    for alloc in segmented.carried_arrays:
+    for alloc in segmented.carried_arrays if segmented else ():
         place(alloc.name, 0, num_threads * _num_bytes(alloc))
+    in_frame = 0
+    for alloc in sorted(_unkept_arrays(kernel, segmented), key=_num_bytes):
+        num_bytes = num_together * _num_bytes(alloc)
+        in_frame += num_bytes
+        if in_frame > _MOST_FRAME_BYTES:
+            place(alloc.name, 0, num_bytes)
     return Scratch(offsets, shared_bytes, end)
+
+
+def _unkept_arrays(kernel: Kernel, segmented: SegmentedKernel | None) -> tuple[Alloc, ...]:
+    """The private arrays that threads need while they run a segment only."""
+    if segmented is not None:
+        return segmented.private
+    return tuple(stmt for stmt in kernel.body if isinstance(stmt, Alloc) and stmt.space is Space.PRIVATE)
 
 
 def _num_bytes(alloc: Alloc) -> int:
@@ -151,6 +173,17 @@ def block_cells(
         metadata=metadata,
     )
     return cells, {alloc.name: own_array(alloc, at(alloc.name), metadata)[1] for alloc in segmented.shared}
+
+
+def spread_arrays(
+    code: Code, kernel: Kernel, segmented: SegmentedKernel | None, scratch: Scratch, memory: str
+) -> dict[str, str]:
+    """The addresses of private arrays that are too large for the frame, of the threads that run together."""
+    return {
+        alloc.name: code.value(f"getelementptr inbounds i8, ptr {memory}, i64 {scratch.offsets[alloc.name, 0]}")
+        for alloc in _unkept_arrays(kernel, segmented)
+        if (alloc.name, 0) in scratch.offsets
+    }
 
 
 def _slots(code: Code, variable: LocalVariable) -> Operands:

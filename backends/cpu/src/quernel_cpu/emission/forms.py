@@ -15,7 +15,7 @@ from quernel_cpu.emission.calls import with_few_calls
 __all__ = ["MOST_PRIVATE_BYTES", "private_bytes", "spmd_form"]
 
 MOST_PRIVATE_BYTES = 64 << 10
-"""The private arrays of all threads that run together stand in the frame, which has to fit a small stack."""
+"""Private arrays of threads that run together; where they take more, fewer threads do, as caches are small."""
 
 _MOST_STATEMENTS = 4000
 """Longer kernels are left to the scalar emitter, which compiles faster."""
@@ -28,10 +28,10 @@ def spmd_form(module: Module) -> Module | None:
 
     That is a kernel that is too long or nested too deep.
     """
-    if any(_depth(owner.body) > _MOST_DEPTH for owner in (module.kernel, *module.functions)):
+    if max(_depth(owner.body) for owner in _owners(module)) > _MOST_DEPTH:
         return None
     module = split_composites(with_few_calls(module))
-    owners: tuple[Kernel | Function, ...] = (module.kernel, *module.functions)
+    owners = _owners(module)
     if sum(1 for owner in owners for _ in walk_statements(owner.body)) > _MOST_STATEMENTS:
         return None
     body = module.kernel.body
@@ -44,6 +44,10 @@ def spmd_form(module: Module) -> Module | None:
         kernel=attrs.evolve(module.kernel, body=_unshared(body)),
         functions=tuple(attrs.evolve(function, body=_unshared(function.body)) for function in module.functions),
     )
+
+
+def _owners(module: Module) -> tuple[Kernel | Function, ...]:
+    return (module.kernel, *module.functions)
 
 
 def _without_promise(expr: Expr) -> Expr:

@@ -57,9 +57,10 @@ from quernel_cpu.emission.lane_expressions import LaneExpressions
 from quernel_cpu.emission.lane_reports import LaneReports
 from quernel_cpu.emission.lane_scope import LaneScope
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
-from quernel_cpu.emission.leaves import part_at
+from quernel_cpu.emission.leaves import Part, leaves, part_at
 from quernel_cpu.emission.loops import num_trips
 from quernel_cpu.emission.shapes import Lanes, Layout, Shapes, argument_layouts
+from quernel_cpu.emission.store_groups import stores_together
 from quernel_cpu.emission.subgroups import SubgroupEmitter
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import scalar, splat, zero
@@ -113,11 +114,18 @@ class LaneBody(LaneExpressions):
         """Whether every lane may be on at once; not so in the copy for when some are off."""
         self._left = False
         """Whether lanes have left under a mask since the mask was last worked out."""
+        self._together: dict[int, tuple[Store, ...]] = {}
+        """Stores of parts of one element, by the `id` of the first; it writes them all."""
+        self._behind: frozenset[int] = frozenset()
+        """`id`s of the others."""
 
     # --- the whole ----------------------------------------------------------------------------------------------------
 
     def start(self, body: Body, taken: Mapping[str, Value]) -> None:
         """Sets locals to what earlier segments left, the others to zero."""
+        groups = list(stores_together(body, self._element))
+        self._together = {id(group[0]): group for group in groups}
+        self._behind = frozenset(id(stmt) for group in groups for stmt in group[1:])
         for name in self._types:
             layout = self._layout(name)
             value = taken.get(name)
@@ -567,17 +575,21 @@ class LaneBody(LaneExpressions):
 
     def _store(self, stmt: Store) -> None:
         # Python evaluates the value before the target's indices; none has side effects, so neither order shows.
+        if id(stmt) in self._behind:
+            return
         place = stmt.place
         array, offset = self._place(place.root, tuple(self.value(i) for i in place.indices))
-        streaming = array.streaming if place.root.kind is RootKind.PARAM else None
         if isinstance(array.element, DType):
+            streaming = array.streaming if place.root.kind is RootKind.PARAM else None
             self._memory.store(array.element, array.pointer, offset, self.value(stmt.value), self._mask, streaming)
-        elif isinstance(place.type, DType):
-            part = part_at(array.element, place.view)
-            self._parts.store(array, part, offset, self.value(stmt.value), self._mask)
-        else:
-            values = [self.value(scalar_value) for scalar_value in scalars_made(stmt.value)]
-            self._parts.store_several(array, part_at(array.element, place.view), offset, values, self._mask)
+            return
+        parts: list[Part] = []
+        values: list[Value] = []
+        for each in self._together.get(id(stmt), (stmt,)):
+            whole = part_at(array.element, each.place.view)
+            parts += (Part(leaf.dtype, 0, whole.offset_bytes + leaf.offset_bytes) for leaf in leaves(whole.type))
+            values += map(self.value, scalars_made(each.value))
+        self._parts.store(array, parts, offset, values, self._mask)
 
     def _atomic(self, stmt: Atomic) -> None:
         place = stmt.place

@@ -1,12 +1,14 @@
 """Vectors and structs in arrays, of all threads: each of their scalars is a value of its own.
 
 Scalars of one element lie beside each other, those of neighbouring lanes an element apart. Where neighbours read or
-write neighbouring elements of equal parts, the whole run of elements is moved by vector accesses and taken apart, or
-put together, by shuffles: even from odd, and again, so that the parts of one element share the first of them. Every
+write neighbouring elements, the whole run of elements is moved by vector accesses, and taken apart or put together by
+shuffles of units of one size: even from odd, and again, so that the parts of one element share the first of them. Every
 part loads the same run, which LLVM loads once. Otherwise a part is a scalar at a stride, as in any array.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import attrs
 
@@ -14,15 +16,17 @@ from quernel.dtypes import DType, ValueType
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value
-from quernel_cpu.emission.leaves import Leaf, Part, leaf_alignment, leaves
+from quernel_cpu.emission.leaves import Leaf, Part, leaf_alignment
 from quernel_cpu.emission.shapes import Lanes, Layout
 from quernel_cpu.emission.text import Code, Unit
-from quernel_cpu.emission.values import memory_type, scalar, wide
+from quernel_cpu.emission.values import memory_type, scalar, splat, wide
 
 __all__ = ["LaneParts"]
 
-_MOST_SHUFFLED_PARTS = 8
-"""Elements of more parts are gathered and scattered: a part takes as many loads and shuffles as there are."""
+_WORD_BYTES = 4
+"""Parts that are shorter are taken out of the word that they are in."""
+_MOST_SHUFFLED_UNITS = 8
+"""Elements of more are gathered and scattered: a part takes as many loads and shuffles as an element has units."""
 
 
 class LaneParts:
@@ -45,24 +49,28 @@ class LaneParts:
     def load(self, array: ArrayOperands, part: Part, offset: Offset, mask: Value | None) -> Value:
         """A part of the element that each thread means."""
         element, dtype = array.element, scalar(part.type)
-        if not self._is_side_by_side(element, part, offset):
+        size = dtype.itemsize
+        unit_bytes = size if self._is_run(element, offset, size) else max(size, _WORD_BYTES)
+        if not self._is_run(element, offset, unit_bytes) or _alignment(element, part) < size:
             memory, place = self._apart(element, part, offset)
             return memory.load(dtype, array.pointer, place, mask)
         if mask is not None and mask.layout.rows and not offset.rows:
             mask = Value(Layout(Lanes.VECTOR), (self._memory.any_row(mask),))
-        number, found = part.offset_bytes // dtype.itemsize, []
+        found = []
         for row in self._lanes.rows_of(Layout(rows=offset.rows)):
-            pieces = self._pieces(array, dtype, offset, None if mask is None else mask.part(row), row)
-            taken = self._taken(f"i{dtype.itemsize * 8}", pieces, number)
-            found.append(self._lanes.vector.from_memory(dtype, self._recast(taken, dtype, into_memory=False)))
+            run = self._run(array, unit_bytes, offset, row)
+            pieces = self._pieces(run, None if mask is None else mask.part(row))
+            unit = self._taken(run.llvm, pieces, part.offset_bytes // unit_bytes)
+            bits = self._narrowed(unit, unit_bytes, size, part.offset_bytes % unit_bytes)
+            found.append(self._lanes.vector.from_memory(dtype, self._recast(bits, dtype, into_memory=False)))
         return Value(Layout(Lanes.VECTOR, 0, offset.rows), tuple(found))
 
-    def _pieces(self, array: ArrayOperands, dtype: DType, offset: Offset, on: str | None, row: int) -> list[str]:
-        """The elements of all lanes, as vectors of integers of a part's size."""
-        run, code, width = self._run(array, dtype, offset, row), self._code, self._width
+    def _pieces(self, run: _Run, on: str | None) -> list[str]:
+        """The elements of all lanes, as vectors of integers of a unit's size."""
+        code, width = self._code, self._width
         vector, mask = wide(run.llvm, width), f"<{width} x i1>"
         pieces = []
-        for number in range(run.num_parts):
+        for number in range(run.num_units):
             address = self._address(run, number)
             if on is None:
                 pieces.append(code.value(f"load {vector}, ptr {address}, align {run.alignment}"))
@@ -71,10 +79,20 @@ class LaneParts:
             pieces.append(
                 code.value(
                     f"call {vector} {symbol}(ptr align {run.alignment} {address}, {mask} "
-                    f"{self._spread(on, run.num_parts, number)}, {vector} zeroinitializer)"
+                    f"{self._spread(on, run.num_units, number)}, {vector} zeroinitializer)"
                 )
             )
         return pieces
+
+    def _narrowed(self, unit: str, unit_bytes: int, size: int, offset_bytes: int) -> str:
+        """So many bytes of each unit, as an integer."""
+        if unit_bytes == size:
+            return unit
+        llvm, vector = f"i{unit_bytes * 8}", wide(f"i{unit_bytes * 8}", self._width)
+        if offset_bytes:
+            count = splat(llvm, str(offset_bytes * 8), self._width)
+            unit = self._code.value(f"lshr {vector} {unit}, {count}")
+        return self._code.value(f"trunc {vector} {unit} to {wide(f'i{size * 8}', self._width)}")
 
     def _taken(self, llvm: str, pieces: list[str], number: int) -> str:
         """Every so-manieth integer of the pieces, one behind the other, from `number` on."""
@@ -83,7 +101,7 @@ class LaneParts:
             return pieces[0]
         if count % 2 == 0:
             order = [number % 2 + 2 * lane for lane in range(width)]
-            halves = [self._shuffled(llvm, *pieces[at : at + 2], order) for at in range(0, count, 2)]
+            halves = [self._shuffled(llvm, pieces[at], pieces[at + 1], order) for at in range(0, count, 2)]
             return self._taken(llvm, halves, number // 2)
         wanted = [number + count * lane for lane in range(width)]
         return self._picked(llvm, pieces, wanted)
@@ -91,7 +109,7 @@ class LaneParts:
     def _picked(self, llvm: str, vectors: list[str], wanted: list[int]) -> str:
         """What stands at these places in vectors one behind the other."""
         width = self._width
-        found = self._shuffled(llvm, *vectors[:2], [place if place < 2 * width else 0 for place in wanted])
+        found = self._shuffled(llvm, vectors[0], vectors[1], [place if place < 2 * width else 0 for place in wanted])
         for number, vector in enumerate(vectors[2:], start=2):
             order = [
                 width + place - number * width if number * width <= place < (number + 1) * width else lane
@@ -102,44 +120,68 @@ class LaneParts:
 
     # --- stores -------------------------------------------------------------------------------------------------------
 
-    def store(self, array: ArrayOperands, part: Part, offset: Offset, value: Value, mask: Value | None) -> None:
-        """Writes a part of the element of each thread that is on."""
-        memory, place = self._apart(array.element, part, offset)
-        memory.store(scalar(part.type), array.pointer, place, value, mask)
-
-    def store_several(
-        self, array: ArrayOperands, whole: Part, offset: Offset, values: list[Value], mask: Value | None
+    def store(
+        self, array: ArrayOperands, parts: list[Part], offset: Offset, values: list[Value], mask: Value | None
     ) -> None:
-        """Writes the element of each thread that is on, or a vector or struct in it: its scalars, in their order."""
+        """Writes parts of the element of each thread that is on, and nothing between them."""
         element = array.element
-        parts = [Part(leaf.dtype, 0, whole.offset_bytes + leaf.offset_bytes) for leaf in leaves(whole.type)]
-        is_run = whole.type == element and _is_filled(element) and self._is_side_by_side(element, parts[0], offset)
-        if not is_run:
-            for part, value in zip(parts, values, strict=True):
-                self.store(array, part, offset, value, mask)
+        given = list(zip(parts, values, strict=True))
+        unit_bytes = _unit_bytes({scalar(part.type).itemsize for part in parts})
+        together = [
+            (part, value)
+            for part, value in given
+            if min(scalar(part.type).itemsize, _alignment(element, part)) >= unit_bytes
+        ]
+        num_bytes = sum(scalar(part.type).itemsize for part, _ in together)
+        is_run = self._is_run(element, offset, unit_bytes) and num_bytes * 2 > element.itemsize
+        if not is_run or _overlap(parts):
+            together = []
+        alone = [each for each in given if each not in together]
+        for part, value in alone:
+            memory, place = self._apart(element, part, offset)
+            memory.store(scalar(part.type), array.pointer, place, value, mask)
+        if not together:
             return
-        rows = offset.rows or any(value.layout.rows for value in values) or (mask is not None and mask.layout.rows)
-        size = scalar(parts[0].type).itemsize
-        llvm, dtype = f"i{size * 8}", scalar(parts[0].type)
-        vectors = [self._lanes.vectors(value, scalar(part.type)) for part, value in zip(parts, values, strict=True)]
+        rows = offset.rows or (mask is not None and mask.layout.rows)
+        rows = rows or any(value.layout.rows for _, value in together)
+        typed = [(part, self._lanes.vectors(value, scalar(part.type))) for part, value in together]
         for row in self._lanes.rows_of(Layout(rows=rows)):
-            stored = [
-                self._recast(self._lanes.vector.to_memory(leaf, vector.part(row)), leaf, into_memory=True)
-                for leaf, vector in zip((scalar(part.type) for part in parts), vectors, strict=True)
-            ]
-            on = None if mask is None else mask.part(row)
-            self._store_pieces(self._run(array, dtype, offset, row), self._woven(llvm, stored), on)
+            run = self._run(array, unit_bytes, offset, row)
+            units: list[str | None] = [None] * run.num_units
+            for part, value in typed:
+                dtype, first = scalar(part.type), part.offset_bytes // unit_bytes
+                stored = self._recast(self._lanes.vector.to_memory(dtype, value.part(row)), dtype, into_memory=True)
+                for number, unit in enumerate(self._units(stored, dtype.itemsize, unit_bytes)):
+                    units[first + number] = unit
+            self._store_units(run, units, None if mask is None else mask.part(row))
 
-    def _store_pieces(self, run: _Run, pieces: list[str], on: str | None) -> None:
+    def _units(self, stored: str, size: int, unit_bytes: int) -> list[str]:
+        """The units of a part of so many bytes, lowest first."""
+        count, width = size // unit_bytes, self._width
+        if count == 1:
+            return [stored]
+        smaller = wide(f"i{unit_bytes * 8}", count * width)
+        apart = self._code.value(f"bitcast {wide(f'i{size * 8}', width)} {stored} to {smaller}")
+        return [self._code.part(smaller, apart, range(number, count * width, count)) for number in range(count)]
+
+    def _store_units(self, run: _Run, units: list[str | None], on: str | None) -> None:
+        """Writes the units that there are of each element."""
         code, width = self._code, self._width
         vector, mask = wide(run.llvm, width), f"<{width} x i1>"
+        pieces = self._woven(run.llvm, ["poison" if unit is None else unit for unit in units])
         for number, piece in enumerate(pieces):
-            address = self._address(run, number)
-            if on is None:
+            address, written = self._address(run, number), ""
+            if None in units:
+                places = ((number * width + lane) % run.num_units for lane in range(width))
+                written = f"<{', '.join('i1 ' + str(units[place] is not None).lower() for place in places)}>"
+            spread = "" if on is None else self._spread(on, run.num_units, number)
+            if written and spread:
+                spread = code.value(f"and {mask} {spread}, {written}")
+            spread = spread or written
+            if not spread:
                 code.do(f"store {vector} {piece}, ptr {address}, align {run.alignment}")
                 continue
             symbol = self._unit.declare("void", f"llvm.masked.store.v{width}{run.llvm}.p0", vector, "ptr", mask)
-            spread = self._spread(on, run.num_parts, number)
             code.do(f"call void {symbol}({vector} {piece}, ptr align {run.alignment} {address}, {mask} {spread})")
 
     def _woven(self, llvm: str, parts: list[str]) -> list[str]:
@@ -163,15 +205,15 @@ class LaneParts:
 
     # --- runs of elements ---------------------------------------------------------------------------------------------
 
-    def _is_side_by_side(self, element: ValueType, part: Part, offset: Offset) -> bool:
-        """Whether neighbouring lanes mean neighbouring elements, which are so many scalars of the part's size."""
-        size = scalar(part.type).itemsize
+    def _is_run(self, element: ValueType, offset: Offset, unit_bytes: int) -> bool:
+        """Whether neighbouring lanes mean neighbouring elements, each of a few units of this size."""
         return (
             offset.vector is None
             and offset.stride == 1
             and self._width > 1
-            and _alignment(element, part) == size
-            and element.itemsize <= _MOST_SHUFFLED_PARTS * size
+            and element.alignment >= unit_bytes
+            and element.itemsize % unit_bytes == 0
+            and element.itemsize <= _MOST_SHUFFLED_UNITS * unit_bytes
         )
 
     def _apart(self, element: ValueType, part: Part, offset: Offset) -> tuple[LaneMemory, Offset]:
@@ -182,22 +224,21 @@ class LaneParts:
         packed = LaneMemory(self._unit, self._code, self._lanes, alignment)
         return packed, packed.in_units(offset, element.itemsize, part.offset_bytes)
 
-    def _run(self, array: ArrayOperands, dtype: DType, offset: Offset, row: int) -> _Run:
+    def _run(self, array: ArrayOperands, unit_bytes: int, offset: Offset, row: int) -> _Run:
         base, pointer = offset.base.part(row), array.pointer
         if base != "0":
             pointer = self._code.value(f"getelementptr [{array.element.itemsize} x i8], ptr {pointer}, i64 {base}")
-        num_parts = array.element.itemsize // dtype.itemsize
-        return _Run(pointer, f"i{dtype.itemsize * 8}", num_parts, dtype.alignment)
+        return _Run(pointer, f"i{unit_bytes * 8}", array.element.itemsize // unit_bytes, unit_bytes)
 
     def _address(self, run: _Run, number: int) -> str:
         if number == 0:
             return run.address
         return self._code.value(f"getelementptr {run.llvm}, ptr {run.address}, i64 {number * self._width}")
 
-    def _spread(self, on: str, num_parts: int, number: int) -> str:
-        """A mask of elements as one of their parts, for one piece of the run."""
+    def _spread(self, on: str, num_units: int, number: int) -> str:
+        """A mask of elements as one of their units, for one piece of the run."""
         width = self._width
-        return self._code.part(f"<{width} x i1>", on, [(number * width + lane) // num_parts for lane in range(width)])
+        return self._code.part(f"<{width} x i1>", on, [(number * width + lane) // num_units for lane in range(width)])
 
     def _shuffled(self, llvm: str, left: str, right: str, order: list[int]) -> str:
         vector, listed = wide(llvm, self._width), ", ".join(f"i32 {lane}" for lane in order)
@@ -218,14 +259,14 @@ class _Run:
 
     Attributes:
         address: of the first.
-        llvm: the integer of a part's size.
-        num_parts: of such an integer in an element.
+        llvm: the integer of a unit's size.
+        num_units: of such integers in an element.
         alignment: of each.
     """
 
     address: str
     llvm: str
-    num_parts: int
+    num_units: int
     alignment: int
 
 
@@ -233,9 +274,14 @@ def _alignment(element: ValueType, part: Part) -> int:
     return leaf_alignment(element, Leaf(scalar(part.type), part.offset_bytes), part.offset_bytes)
 
 
-def _is_filled(element: ValueType) -> bool:
-    """Whether the element is scalars of one size, in order, and nothing else."""
-    parts = leaves(element)
-    size = parts[0].dtype.itemsize
-    places = [leaf.offset_bytes for leaf in parts]
-    return all(leaf.dtype.itemsize == size for leaf in parts) and places == list(range(0, element.itemsize, size))
+def _unit_bytes(sizes: set[int]) -> int:
+    """The unit in which parts of these sizes are written together; shorter ones are written alone."""
+    if len(sizes) == 1:
+        return next(iter(sizes))
+    return min((size for size in sizes if size >= _WORD_BYTES), default=_WORD_BYTES)
+
+
+def _overlap(parts: list[Part]) -> bool:
+    """Whether parts share bytes, as a NumPy dtype's fields may: then their order counts."""
+    places = sorted((part.offset_bytes, part.offset_bytes + scalar(part.type).itemsize) for part in parts)
+    return any(end > begin for (_, end), (begin, _) in pairwise(places))

@@ -177,7 +177,7 @@ def _operands(segment: Segment, block_id: Operands) -> Iterator[tuple[str, str]]
     launch, cells = segment.launch, segment.cells
     yield from (("i64", operand) for operand in (*launch.grid, *launch.extent, *launch.start, *block_id))
     yield from (("ptr", slot) for slots in (*cells.uniform.values(), *cells.carried.values()) for slot in slots)
-    yield from (("ptr", first) for _, first in cells.arrays)
+    yield from (("ptr", first) for first in (*(first for _, first in cells.arrays), *segment.spread.values()))
     yield "ptr", segment.diagnostics
 
 

@@ -7,6 +7,7 @@ asking at run time whether arrays overlap. What a thread keeps to itself in memo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import attrs
@@ -49,6 +50,7 @@ class Segment:
         loads: locals that a thread takes over from earlier segments.
         stores: locals that a thread hands on.
         private: private arrays that live in this segment only and that no statement of it allocates.
+        spread: the addresses of private arrays too large for the frame, of threads that run together.
     """
 
     kernel: Kernel
@@ -62,6 +64,7 @@ class Segment:
     loads: tuple[str, ...] = ()
     stores: tuple[str, ...] = ()
     private: tuple[Alloc, ...] = ()
+    spread: Mapping[str, str] = attrs.field(factory=dict)
 
 
 class SegmentEmitter(Protocol):

@@ -369,7 +369,7 @@ class SpmdSegments:
         axes = attrs.evolve(axes, atomics=self._changed_by_atomics(segment.body), calls=self._functions.results)
         shapes = analyse_shapes(segment.body, axes, carried)
         allocs = [stmt for stmt in segment.body if isinstance(stmt, Alloc) and stmt.space is Space.PRIVATE]
-        private = {alloc.name: self._private(alloc, lanes) for alloc in (*allocs, *segment.private)}
+        private = {alloc.name: self._private(segment, alloc, lanes) for alloc in (*allocs, *segment.private)}
         for alloc, first in cells.arrays:
             private[alloc.name] = PrivateArray(own_array(alloc, first, "", cells.num_threads)[1], threads)
         checks = any(isinstance(stmt, Assert) for stmt in walk_statements(segment.body))
@@ -405,11 +405,13 @@ class SpmdSegments:
                 found.update(argument.root for argument in stmt.arguments if isinstance(argument, ArrayRef))
         return frozenset(found)
 
-    def _private(self, alloc: Alloc, lanes: LaneArithmetic) -> PrivateArray:
-        """A private array of the threads that run together, in the frame."""
+    def _private(self, segment: Segment, alloc: Alloc, lanes: LaneArithmetic) -> PrivateArray:
+        """A private array of the threads that run together, in the frame if it is small."""
         group = lanes.width * lanes.rows
         num_elements, array = own_array(alloc, "", "", group)
-        pointer = self._code.allocate(f"[{num_elements * group} x {memory_type(scalar(alloc.element))}]", 64)
+        pointer = segment.spread.get(alloc.name) or self._code.allocate(
+            f"[{num_elements * group} x {memory_type(scalar(alloc.element))}]", 64
+        )
         own = Value(Layout(rows=True), tuple(str(row * lanes.width) for row in range(lanes.rows)))
         return PrivateArray(attrs.evolve(array, pointer=pointer), own)
 

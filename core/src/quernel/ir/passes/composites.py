@@ -74,8 +74,13 @@ def split_composites(module: Module) -> Module:
     return attrs.evolve(
         module,
         kernel=_Splitting(kernel).split(kernel),
-        functions=tuple(_Splitting(function).split(function) for function in module.functions),
+        functions=tuple(map(_split_function, module.functions)),
     )
+
+
+def _split_function(function: Function) -> Function:
+    results = tuple(dtype for result in function.results for _, dtype in _scalars(result))
+    return attrs.evolve(_Splitting(function).split(function), results=results)
 
 
 def _has_composites(owner: Kernel | Function) -> bool:
@@ -160,11 +165,7 @@ class _Splitting:
     def split(self, owner: _OwnerT) -> _OwnerT:
         """The owner of this object, taken apart."""
         body = map_statements(owner.body, self._statement)
-        split = attrs.evolve(owner, params=tuple(self._params), locals=tuple(self._locals), body=body)
-        if isinstance(split, Function):
-            results = tuple(dtype for result in split.results for _, dtype in _scalars(result))
-            return attrs.evolve(split, results=results)
-        return split
+        return attrs.evolve(owner, params=tuple(self._params), locals=tuple(self._locals), body=body)
 
     # --- names --------------------------------------------------------------------------------------------------------
 

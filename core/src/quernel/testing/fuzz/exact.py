@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import quernel as qn
-from quernel.testing.fuzz.expressions import COMPUTED, FLOATS, NUMBERS, WIDE, ExpressionWriter, Scope
+from quernel.testing.fuzz.expressions import COMPUTED, FLOATS, NUMBERS, WIDE, Composite, ExpressionWriter, Scope
 from quernel.testing.fuzz.programs import VIEWS, Program
 
 __all__ = ["PROLOGUE", "exact_programs"]
@@ -56,6 +56,7 @@ def stepped(x, y):
 
 @qn.kernel
 """
+_DECORATOR: Final = "@qn.kernel\n"
 _ATOMICS: Final = ("add", "sub", "min", "max", "and_", "or_", "xor")
 
 
@@ -80,6 +81,7 @@ class KernelWriter(ExpressionWriter):
     def statement(self, indent: int, scope: Scope, depth: int, *, in_loop: bool) -> None:
         """One statement; locals that it surely assigns join the scope."""
         forms = ["assign", "assign", "reassign", "store", "unpack", "atomic"]
+        forms += ["whole", "rewhole", "store whole", "store part"] if self.composites else []
         if depth > 0:
             forms += ["if", "for", "while", "accumulate", "unroll"]
         if in_loop:
@@ -98,6 +100,13 @@ class KernelWriter(ExpressionWriter):
                 self._store(indent, scope)
             case "atomic":
                 self._atomic(indent, scope)
+            case "whole" | "rewhole":
+                self._whole(indent, scope, is_new=form == "whole" or not scope.wholes)
+            case "store whole":
+                name = self.pick("p0", "s0")
+                self.write(indent, f"{name}[i] = {self.whole(self.composites[name], scope, 2)}")
+            case "store part":
+                self._store_part(indent, scope)
             case "leave":
                 self.write(indent, f"if {self.condition(scope, 2)}:")
                 self.write(indent + 1, self.pick("break", "continue", *(() if self.has_blocks else ("return",))))
@@ -134,6 +143,21 @@ class KernelWriter(ExpressionWriter):
     def _store(self, indent: int, scope: Scope) -> None:
         name = self.pick("out0", "out1")
         self.write(indent, f"{name}[i] = {self.of(self.arrays[name], scope, 2)}")
+
+    def _whole(self, indent: int, scope: Scope, *, is_new: bool) -> None:
+        """A local that is a vector or a struct."""
+        if is_new:
+            name, of = f"w{next(self.names)}_", self.composites[self.pick("p0", "s0")]
+            self.write(indent, f"{name} = {self.whole(of, scope, 2)}")
+            scope.wholes.append((name, of))
+            return
+        name, of = self.pick(*scope.wholes)
+        self.write(indent, f"{name} = {self.whole(of, scope, 2)}")
+
+    def _store_part(self, indent: int, scope: Scope) -> None:
+        name = self.pick("p0", "s0")
+        for dtype, part in self.composites[name].parts[: self.pick(1, 2, 3)]:
+            self.write(indent, f"{name}[i]{part} = {self.of(dtype, scope, 2)}")
 
     def _atomic(self, indent: int, scope: Scope) -> None:
         """One kind of update of the cells, chosen once, so that the order of threads does not show."""
@@ -201,11 +225,15 @@ class KernelWriter(ExpressionWriter):
     def kernel(self) -> None:
         """The kernel `k`, from its first line to its last."""
         self.operation = self.pick(*_ATOMICS)
-        self.write(0, f"def k({', '.join(self.arrays)}, count: int, ratio: float):")
+        composites = (f"{name}: qn.Array1[{of.made}]" for name, of in self.composites.items() if name[0] == "p")
+        structs = (name for name in self.composites if name[0] == "s")
+        self.write(0, f"def k({', '.join((*self.arrays, *composites, *structs))}, count: int, ratio: float):")
         self.write(1, "i = qn.global_id()")
         scope = Scope([], ["i"])
         if self.pick(0, 1, 2) == 0:
             self._private(scope)
+        if self.composites and self.pick(0, 1):
+            self._private_wholes(scope)
         if self.has_blocks:
             self._together(scope)
         else:
@@ -216,12 +244,22 @@ class KernelWriter(ExpressionWriter):
     def _private(self, scope: Scope) -> None:
         """An array of the thread's own, filled in a loop."""
         name, counter, dtype = f"own{next(self.names)}", f"j{next(self.names)}", self.pick(*NUMBERS)
-        self.write(1, f"{name} = qn.private(5, qn.{dtype.name})")
+        self.write(1, f"{name} = qn.private({self.pick('5', '5', '1500')}, qn.{dtype.name})")
         self.write(1, f"for {counter} in range(5):")
         inner = scope.copy()
         inner.counters.append(counter)
         self.write(2, f"{name}[{counter}] = {self.of(dtype, inner, 2)}")
-        scope.readable.append((name, dtype, 5))
+        scope.readable.append((name, dtype, 5, ""))
+
+    def _private_wholes(self, scope: Scope) -> None:
+        """An array of vectors or structs of the thread's own, filled in a loop."""
+        name, counter, of = f"own{next(self.names)}", f"j{next(self.names)}", self.composites[self.pick("p0", "s0")]
+        self.write(1, f"{name} = qn.private({self.pick('3', '3', '700')}, {of.made})")
+        self.write(1, f"for {counter} in range(3):")
+        inner = scope.copy()
+        inner.counters.append(counter)
+        self.write(2, f"{name}[{counter}] = {self.whole(of, inner, 2)}")
+        scope.readable += [(name, dtype, 3, part) for dtype, part in of.parts]
 
     def _together(self, scope: Scope) -> None:
         """Phases between barriers: each thread writes its own cell of a tile, and later reads any."""
@@ -232,6 +270,12 @@ class KernelWriter(ExpressionWriter):
             self.write(1, f"{name} = qn.shared({self.block_size}, qn.{dtype.name})")
         for name, dtype in tiles:
             self.write(1, f"{name}[t] = {self.of(dtype, scope, 2)}")
+        if self.composites and self.pick(0, 1):
+            name, of = "tiles", self.composites[self.pick("p0", "s0")]
+            self.write(1, f"{name} = qn.shared({self.block_size}, {of.made})")
+            self.write(1, f"{name}[t] = {self.whole(of, scope, 2)}")
+            self.write(1, "qn.barrier()")
+            scope.readable += [(name, dtype, self.block_size, part) for dtype, part in of.parts]
         for _ in range(self.pick(1, 2)):
             self._phase(1, scope, tiles, is_nested=False)
 
@@ -249,7 +293,7 @@ class KernelWriter(ExpressionWriter):
         else:
             self.write(indent, "qn.barrier()")
             reading = scope.copy()
-            reading.readable += [(name, dtype, self.block_size) for name, dtype in tiles]
+            reading.readable += [(name, dtype, self.block_size, "") for name, dtype in tiles]
             self.block(indent, reading, 1, in_loop=False)
             if self.pick(0, 1):
                 self._collective(indent, reading)
@@ -257,6 +301,7 @@ class KernelWriter(ExpressionWriter):
             self.write(indent, f"{name} = {self.of(dtype, reading, 2)}")
             self.write(indent, "qn.barrier()")
             scope.locals += [pair for pair in (*reading.locals, (name, dtype)) if pair not in scope.locals]
+            scope.wholes += [pair for pair in reading.wholes if pair not in scope.wholes]
             self.write(indent, f"{tiles[0][0]}[t] = {name}")
 
     def _collective(self, indent: int, scope: Scope) -> None:
@@ -282,9 +327,38 @@ def exact_programs(draw: Any) -> Program:
     arrays |= {name: draw(st.sampled_from((qn.bool, *NUMBERS))) for name in ("out0", "out1")}
     arrays["cells"] = draw(st.sampled_from(WIDE))
     writer = KernelWriter(draw, arrays, length, block=block, has_blocks=has_blocks)
+    record = ""
+    if draw(st.booleans()):
+        vectors = _vectors(draw)
+        record, structs = _structs(draw)
+        writer.composites = {"p0": vectors, "p1": vectors, "s0": structs, "s1": structs}
     writer.kernel()
-    views = [draw(st.sampled_from(tuple(VIEWS))) for _ in arrays]
-    described = tuple((name, dtype.name, view) for (name, dtype), view in zip(arrays.items(), views, strict=True))
-    text = PROLOGUE + "\n".join(writer.lines) + "\n"
+    described = {name: dtype.name for name, dtype in arrays.items()}
+    described |= {name: of.described for name, of in writer.composites.items()}
+    views = {name: draw(st.sampled_from(tuple(VIEWS))) for name in described}
+    text = PROLOGUE.removesuffix(_DECORATOR) + record + _DECORATOR + "\n".join(writer.lines) + "\n"
     seed = draw(st.integers(0, np.iinfo(np.uint32).max))
-    return Program(text, described, length, block, grid, draw(st.booleans()), int(seed))
+    listed = tuple((name, of, views[name]) for name, of in described.items())
+    return Program(text, listed, length, block, grid, draw(st.booleans()), int(seed))
+
+
+def _vectors(draw: Any) -> Composite:
+    dtype, length = draw(st.sampled_from((*NUMBERS, qn.bool))), draw(st.sampled_from((2, 4)))
+    parts = tuple((dtype, part) for part in (".x", ".y", ".z", ".w")[:length])
+    return Composite(f"{dtype.name}*{length}", f"qn.vec(qn.{dtype.name}, {length})", parts, (dtype,) * length)
+
+
+def _structs(draw: Any) -> tuple[str, Composite]:
+    """A class of a few fields, one of them perhaps a vector, and its type; in memory it may be packed."""
+    fields = {
+        name: _vectors(draw) if draw(st.integers(0, 3)) == 0 else draw(st.sampled_from((*NUMBERS, qn.bool)))
+        for name in ("first", "second", "third", "fourth", "fifth")[: draw(st.integers(1, 5))]
+    }
+    lines, words, parts = ["@attrs.frozen", "class Record:"], [], list[tuple[Any, str]]()
+    for name, of in fields.items():
+        is_vector = isinstance(of, Composite)
+        lines.append(f"    {name}: {of.made if is_vector else f'qn.{of.name}'}")
+        words.append(f"{name}:{of.described if is_vector else of.name}")
+        parts += [(dtype, f".{name}{part}") for dtype, part in (of.parts if is_vector else ((of, ""),))]
+    described = ("packed " if draw(st.booleans()) else "") + " ".join(words)
+    return "\n".join(lines) + "\n\n\n", Composite(described, "Record", tuple(parts), tuple(fields.values()))

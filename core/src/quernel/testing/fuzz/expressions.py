@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import quernel as qn
 
-__all__ = ["COMPUTED", "FLOATS", "NUMBERS", "SMALL", "WIDE", "ExpressionWriter", "Scope"]
+__all__ = ["COMPUTED", "FLOATS", "NUMBERS", "SMALL", "WIDE", "Composite", "ExpressionWriter", "Scope"]
 
 SMALL: Final[tuple[Any, ...]] = (qn.i8, qn.i16, qn.u8, qn.u16)
 WIDE: Final[tuple[Any, ...]] = (qn.i32, qn.i64, qn.u32, qn.u64)
@@ -44,16 +44,36 @@ class Scope:
     Attributes:
         locals: assigned locals, each with its type.
         counters: range variables and the thread's index: i64, never assigned.
-        readable: arrays other than parameters whose every element may be read now, with element type and length.
+        readable: arrays other than parameters whose every element may be read now, with element type, length and the
+            part of an element that has this type.
+        wholes: assigned locals that are vectors or structs.
     """
 
     locals: list[tuple[str, Any]]
     counters: list[str]
-    readable: list[tuple[str, Any, int]] = attrs.field(factory=list)
+    readable: list[tuple[str, Any, int, str]] = attrs.field(factory=list)
+    wholes: list[tuple[str, Composite]] = attrs.field(factory=list)
 
     def copy(self) -> Scope:
         """The same, to add to."""
-        return Scope(list(self.locals), list(self.counters), list(self.readable))
+        return Scope(list(self.locals), list(self.counters), list(self.readable), list(self.wholes))
+
+
+@attrs.frozen
+class Composite:
+    """A vector or struct type of a random kernel.
+
+    Attributes:
+        described: as a `Program` describes it.
+        made: what a value of it is made by.
+        parts: the scalars in it, each with its type and the text behind a value that takes it.
+        fields: how many values `made` takes of each type in turn: one scalar, or the components of a vector.
+    """
+
+    described: str
+    made: str
+    parts: tuple[tuple[Any, str], ...]
+    fields: tuple[Any, ...]
 
 
 class ExpressionWriter:
@@ -63,6 +83,8 @@ class ExpressionWriter:
         self.draw = draw
         self.arrays = arrays
         self.elements = {name: dtype for name, dtype in arrays.items() if name != "cells"}
+        self.composites: dict[str, Composite] = {}
+        """Array parameters whose elements are vectors or structs."""
         self.length = length
         self.names = itertools.count()
 
@@ -95,9 +117,11 @@ class ExpressionWriter:
         """A local, an element, a counter, or a value made of whatever there is."""
         named = [name for name, type_ in scope.locals if type_ is dtype]
         named += scope.counters if dtype is qn.i64 else []
+        named += [f"{name}{part}" for name, of in scope.wholes for type_, part in of.parts if type_ is dtype]
         elements = [name for name, type_ in self.elements.items() if type_ is dtype]
-        within = [(name, length) for name, type_, length in scope.readable if type_ is dtype]
-        number = self.pick(*range(len(named) + len(elements) + len(within) + 1))
+        within = [(name, length, part) for name, type_, length, part in scope.readable if type_ is dtype]
+        inside = [(name, part) for name, of in self.composites.items() for type_, part in of.parts if type_ is dtype]
+        number = self.pick(*range(len(named) + len(elements) + len(within) + len(inside) + 1))
         if number < len(named):
             return str(named[-1 - number])
         number -= len(named)
@@ -105,13 +129,17 @@ class ExpressionWriter:
             return self.element(elements[number], scope)
         number -= len(elements)
         if number < len(within):
-            name, within_length = within[number]
-            return self._anywhere(name, within_length, scope)
+            name, within_length, part = within[number]
+            return f"{self._anywhere(name, within_length, scope)}{part}"
+        number -= len(within)
+        if number < len(inside):
+            name, part = inside[number]
+            return f"{self.element(name, scope)}{part}"
         return self._made(dtype, scope)
 
     def element(self, name: str, scope: Scope) -> str:
         """An element of a parameter; of those that are written, this thread's own."""
-        if name.startswith("out") or self.pick(0, 1):
+        if name.startswith(("out", "p0", "s0")) or self.pick(0, 1):
             return f"{name}[i]"
         counter = self.pick(*scope.counters)
         return f"{name}[{self.pick(f'({counter} * 3 + 1) % {self.length}', f'({counter} - 5) % {self.length}')}]"
@@ -143,6 +171,21 @@ class ExpressionWriter:
         if form == "chain":
             return f"({left} {compare()} {right} {compare()} {self.of(self.pick(*NUMBERS), scope, depth - 1)})"
         return f"({left} {compare()} {self.pick(right, '3', '0.5', '(-1)')})"
+
+    def whole(self, of: Composite, scope: Scope, depth: int) -> str:
+        """A vector or struct: another one of its type, or made of values."""
+        others = [name for name, other in scope.wholes if other is of]
+        others += [self.element(name, scope) for name, other in self.composites.items() if other is of]
+        form = self.pick("other", "made", "made", "choice") if others else "made"
+        if form == "other":
+            return str(self.pick(*others))
+        made = f"{of.made}({', '.join(self._of_field(field, scope, depth) for field in of.fields)})"
+        if form == "choice":
+            return f"({self.pick(*others)} if {self.condition(scope, depth)} else {made})"
+        return made
+
+    def _of_field(self, field: Any, scope: Scope, depth: int) -> str:
+        return self.whole(field, scope, depth) if isinstance(field, Composite) else self.of(field, scope, depth)
 
     # --- the forms ----------------------------------------------------------------------------------------------------
 

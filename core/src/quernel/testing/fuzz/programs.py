@@ -17,7 +17,7 @@ import numpy as np
 import quernel as qn
 from quernel.testing.launching import on
 
-__all__ = ["VIEWS", "Program", "bits", "kernel_of", "values_of"]
+__all__ = ["VIEWS", "Program", "bits", "kernel_of", "struct_fields", "values_of"]
 
 VIEWS: Final[dict[str, Callable[[Any], Any]]] = {
     "whole": lambda base: base[: len(base) // 2],
@@ -36,7 +36,9 @@ class Program:
 
     Attributes:
         text: the source, device functions included.
-        arrays: the array parameters in order, each with its element type's name and the name of its view.
+        arrays: the array parameters in order, each with its element type and the name of its view. A type is the name
+            of a scalar, one with a length as in `f32*4` for vectors, or fields as in `first:f32 second:i64*2` for
+            structs, which are laid out as C lays them out, or packed after the word `packed`.
         length: elements per array.
         block: threads of a block.
         grid: blocks of the grid, or 0 for a launch with `over`.
@@ -58,7 +60,7 @@ class Program:
         """Every array after a launch on the device."""
         made = (kernel_of(self.text) if kernel is None else kernel).options(contract=self.contract)
         rng = np.random.default_rng(self.seed)
-        arrays = {name: values_of(getattr(qn, of), 2 * self.length, rng) for name, of, _ in self.arrays}
+        arrays = {name: _elements_of(of, 2 * self.length, rng) for name, of, _ in self.arrays}
         lent = {name: VIEWS[view](arrays[name]) for name, _, view in self.arrays}
         numbers = {"count": int(rng.integers(0, 100)), "ratio": float(rng.normal(0, 3))}
         if self.grid:
@@ -122,8 +124,30 @@ def values_of(dtype: Any, length: int, rng: np.random.Generator) -> np.ndarray[A
     return np.array(drawn, dtype.numpy)
 
 
+def _elements_of(described: str, length: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Values of an element type as a program describes it; vectors as rows of a matrix."""
+    if ":" not in described:
+        name, _, count = described.partition("*")
+        values = values_of(getattr(qn, name), length * int(count or 1), rng)
+        return values.reshape(length, int(count)) if count else values
+    fields = {name: _elements_of(of, length, rng) for name, of in struct_fields(described)}
+    columns = [(name, column.dtype, column.shape[1:]) for name, column in fields.items()]
+    made = np.zeros(length, np.dtype(columns, align=not described.startswith("packed ")))
+    for name, column in fields.items():
+        made[name] = column
+    return made
+
+
+def struct_fields(described: str) -> list[tuple[str, str]]:
+    """The names and the types of a struct's fields."""
+    words = described.removeprefix("packed ").split()
+    return [(name, of) for name, _, of in (word.partition(":") for word in words)]
+
+
 def bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array's bytes, NaNs all alike."""
+    """The array's bytes, NaNs all alike, of structs without what lies between the fields."""
+    if array.dtype.names is not None:
+        return np.concatenate([bits(array[name]).reshape(-1) for name in array.dtype.names])
     if array.dtype.kind not in "bui":
         array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
     return np.ascontiguousarray(array).view(np.uint8)
