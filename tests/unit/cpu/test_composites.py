@@ -6,16 +6,34 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.cpu.harness import CONTIGUOUS, STRIDED, Built, compiler, lowered
+from tests.unit.cpu.harness import CONTIGUOUS, STRIDED, Built, compiler_for
 from tests.unit.cpu.programs import module
+from tests.unit.cpu.test_spmd import WAYS
 
-from quernel_cpu import _toolchain
+from quernel_cpu.compiler import CpuCompiler
 
-KINDS = {"f32": np.float32, "f64": np.float64, "i8": np.int8, "u16": np.uint16, "i64": np.int64, "f16": np.float16}
+KINDS = {
+    "i8": np.int8,
+    "u8": np.uint8,
+    "i16": np.int16,
+    "u16": np.uint16,
+    "f16": np.float16,
+    "i32": np.int32,
+    "u32": np.uint32,
+    "f32": np.float32,
+    "i64": np.int64,
+    "u64": np.uint64,
+    "f64": np.float64,
+}
 
 
-def over(text: str, extent: Any, *arguments: Any, variant: Any = CONTIGUOUS) -> None:
-    Built(module(text), variant).over(extent, *arguments)
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> CpuCompiler:
+    return compiler_for(*WAYS[request.param])
+
+
+def over(way: CpuCompiler, text: str, extent: Any, *arguments: Any, variant: Any = CONTIGUOUS) -> None:
+    Built(module(text), variant, way).over(extent, *arguments)
 
 
 def vectors(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -25,7 +43,7 @@ def vectors(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("length", [2, 4])
 @pytest.mark.parametrize("dtype", KINDS)
-def test_vectors_are_loaded_changed_and_stored(dtype: str, length: int) -> None:
+def test_vectors_are_loaded_changed_and_stored(way: CpuCompiler, dtype: str, length: int) -> None:
     parts = ", ".join(f"v.{length - 1 - number}" for number in range(length))
     text = f"""\
 kernel k(x: array<vec<{dtype}, {length}>, 1>, y: array<vec<{dtype}, {length}>, 1>) over (64):
@@ -36,13 +54,13 @@ kernel k(x: array<vec<{dtype}, {length}>, 1>, y: array<vec<{dtype}, {length}>, 1
 """
     x = np.arange(100 * length).reshape(100, length).astype(KINDS[dtype])
     y = np.zeros_like(x)
-    over(text, 100, vectors(x), vectors(y))
+    over(way, text, 100, vectors(x), vectors(y))
     wanted = x[:, ::-1].copy()
     wanted[:, 1] = 7
     assert np.array_equal(y, wanted)
 
 
-def test_vectors_of_bools_and_of_bf16_keep_their_bytes() -> None:
+def test_vectors_of_bools_and_of_bf16_keep_their_bytes(way: CpuCompiler) -> None:
     text = """\
 kernel k(b: array<vec<bool, 4>, 1>, h: array<vec<bf16, 2>, 1>) over (8):
     local v: vec<bool, 4>
@@ -54,12 +72,12 @@ kernel k(b: array<vec<bool, 4>, 1>, h: array<vec<bf16, 2>, 1>) over (8):
 """
     b = np.array([[0, 3, 1, 0], [1, 0, 255, 1]], np.uint8)
     h = np.array([[0x3F80, 0x4000], [0x4080, 0xBF80]], np.uint16)
-    over(text, 2, vectors(b), vectors(h))
+    over(way, text, 2, vectors(b), vectors(h))
     assert b.tolist() == [[0, 1, 1, 1], [1, 0, 0, 1]]
     assert h.tolist() == [[0x4040, 0x3F80], [0x0000, 0x4080]]
 
 
-def test_a_select_between_vectors_takes_one_whole() -> None:
+def test_a_select_between_vectors_takes_one_whole(way: CpuCompiler) -> None:
     text = """\
 kernel k(x: array<vec<f32, 2>, 1>) over (8):
     local v: vec<f32, 2>
@@ -68,30 +86,19 @@ kernel k(x: array<vec<f32, 2>, 1>) over (8):
 """
     x = np.random.default_rng(0).random((37, 2), np.float32)
     wanted = np.sort(x, axis=1)
-    over(text, 37, vectors(x))
+    over(way, text, 37, vectors(x))
     assert np.array_equal(x, wanted)
 
 
-def test_strided_arrays_of_vectors_count_strides_in_elements() -> None:
+def test_strided_arrays_of_vectors_count_strides_in_elements(way: CpuCompiler) -> None:
     text = """\
 kernel k(x: array<vec<f32, 4>, 2>, out: array<f32, 2>) over (1, 8):
     out[global_id(0), global_id(1)] = x[global_id(0), global_id(1)].2
 """
     x = np.arange(6 * 10 * 4, dtype=np.float32).reshape(6, 10, 4)
     out = np.zeros((3, 5), np.float32)
-    over(text, (3, 5), vectors(x)[::2, ::-2], out, variant=STRIDED)
+    over(way, text, (3, 5), vectors(x)[::2, ::-2], out, variant=STRIDED)
     assert np.array_equal(out, x[::2, ::-2, 2])
-
-
-@pytest.mark.skipif(not _toolchain.host()[0].startswith("x86_64"), reason="needs an x86-64 machine: it reads assembly")
-def test_a_copy_of_vectors_moves_whole_registers() -> None:
-    text = """\
-kernel k(x: array<vec<f32, 4>, 1>, y: array<vec<f32, 4>, 1>) over (64):
-    y[global_id(0)] = x[global_id(0)]
-"""
-    assembly = compiler().assembly(lowered(module(text), CONTIGUOUS))
-    assert "movups\t(" in assembly.replace("vmovups", "movups")
-    assert "movss" not in assembly
 
 
 PARTICLE = np.dtype(
@@ -119,7 +126,7 @@ def particles(count: int) -> np.ndarray[Any, Any]:
     return made
 
 
-def test_fields_are_read_and_written_in_place() -> None:
+def test_fields_are_read_and_written_in_place(way: CpuCompiler) -> None:
     text = (
         PARTICLES
         + """\
@@ -134,11 +141,11 @@ kernel k(p: array<struct<Particle>, 1>) over (8):
     wanted = p.copy()
     wanted["at"][:, 1] = wanted["at"][:, 0] * np.float32(2)
     wanted["mass"] += wanted["id"]
-    over(text, 77, p)
+    over(way, text, 77, p)
     assert np.array_equal(p, wanted)
 
 
-def test_whole_structs_are_moved_without_their_gaps() -> None:
+def test_whole_structs_are_moved_without_their_gaps(way: CpuCompiler) -> None:
     text = (
         PARTICLES
         + """\
@@ -150,14 +157,14 @@ kernel k(p: array<struct<Particle>, 1>, q: array<struct<Particle>, 1>) over (8):
     )
     p = particles(50)
     q = np.frombuffer(bytearray(b"\xaa" * 50 * 40), PARTICLE)
-    over(text, 50, p, q)
+    over(way, text, 50, p, q)
     assert np.array_equal(q["id"], p["id"][::-1])
     assert np.array_equal(q["at"], p["at"][::-1, ::-1])
     assert np.array_equal(q["mass"], -p["mass"][::-1])
     assert bytes(q.view(np.uint8).reshape(50, 40)[7, 32:]) == b"\xaa" * 8
 
 
-def test_packed_structs_are_read_and_written_where_nothing_is_aligned() -> None:
+def test_packed_structs_are_read_and_written_where_nothing_is_aligned(way: CpuCompiler) -> None:
     text = (
         PACKS
         + """\
@@ -179,11 +186,11 @@ kernel k(p: array<struct<Packed>, 1>) over (8):
     wanted["flag"] = ~wanted["flag"]
     wanted["pair"]["a"] = (wanted["pair"]["a"] + 1) * 10
     wanted["pair"]["b"] *= 2
-    over(text, 33, p)
+    over(way, text, 33, p)
     assert np.array_equal(p, wanted)
 
 
-def test_structs_lie_in_private_and_shared_arrays() -> None:
+def test_structs_lie_in_private_and_shared_arrays(way: CpuCompiler) -> None:
     text = (
         PARTICLES
         + """\
@@ -202,12 +209,12 @@ kernel k(p: array<struct<Particle>, 1>, out: array<f64, 1>) grid (16):
 """
     )
     p, out = particles(32), np.zeros(32)
-    Built(module(text), CONTIGUOUS).grid(2, p, out)
+    Built(module(text), CONTIGUOUS, way).grid(2, p, out)
     at = p["at"][:, 0].reshape(2, 16)[:, ::-1].reshape(-1)
     assert np.array_equal(out, p["mass"] + 100 + at.astype(float))
 
 
-def test_functions_take_and_return_vectors_and_structs() -> None:
+def test_functions_take_and_return_vectors_and_structs(way: CpuCompiler) -> None:
     text = (
         PARTICLES
         + """\
@@ -224,12 +231,12 @@ func moved(q: struct<Particle>, by: vec<f32, 2>, a: array<struct<Particle>, 1>) 
     )
     p = particles(20)
     out = np.zeros((20, 2), np.float32)
-    over(text, 20, p, vectors(out))
+    over(way, text, 20, p, vectors(out))
     assert np.array_equal(out[:, 0], p["at"][:, 0] + np.float32(1) + np.float32(9.5))
     assert np.array_equal(out[:, 1], p["at"][:, 1] - np.float32(1) + p["id"].astype(np.float32))
 
 
-def test_a_field_of_a_struct_is_updated_atomically() -> None:
+def test_a_field_of_a_struct_is_updated_atomically(way: CpuCompiler) -> None:
     text = (
         PARTICLES
         + """\
@@ -238,5 +245,5 @@ kernel k(p: array<struct<Particle>, 1>) over (8):
 """
     )
     p = particles(4)
-    over(text, 10_000, p)
+    over(way, text, 10_000, p)
     assert p["mass"].tolist() == [2500, 2500.5, 2501, 2501.5]

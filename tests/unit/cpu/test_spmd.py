@@ -37,13 +37,20 @@ def way(request: pytest.FixtureRequest) -> CpuCompiler:
     return compiler_for(*WAYS[request.param])
 
 
-def module_of(body: str, form: LaunchForm = LaunchForm.OVER, block: tuple[int, ...] = (256,), **types: Any) -> Module:
-    """The kernel whose body this is; parameters are the types' names."""
+def module_of(
+    body: str,
+    form: LaunchForm = LaunchForm.OVER,
+    block: tuple[int, ...] = (256,),
+    classes: tuple[type, ...] = (),
+    **types: Any,
+) -> Module:
+    """The kernel whose body this is; parameters are the types' names. `classes`: structs that it makes."""
     lines = "\n".join(f"    {line}" for line in body.strip("\n").split("\n"))
     text = f"def k({', '.join(types)}):\n{lines}\n"
     name = f"<lanes {next(numbers)}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"qn": qn, "math": math, "__name__": "spmd_kernels"}
+    namespace |= {one.__name__: one for one in classes}
     exec(compile(text, name, "exec"), namespace)
     module, _ = expand(
         namespace["k"],

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.unit.cpu.harness import compiler_for, lowered
-from tests.unit.ir_by_hand import array, const, global_id, kernel, place, store
+from tests.unit.ir_by_hand import array, const, global_id, kernel, load, place, store
 
 from quernel.dtypes import ScalarType, StructField, StructType, i8, i16, i64
 from quernel.errors import CompilationError, DeviceError, ValidationError
@@ -13,12 +13,16 @@ from quernel.ir.nodes import (
     Alloc,
     Atomic,
     AtomicOp,
+    Compare,
+    CompareOp,
+    If,
     IndexKind,
     Parameter,
     Place,
     Root,
     RootKind,
     Space,
+    Stmt,
     Subgroup,
     SubgroupOp,
     ThreadIndex,
@@ -61,10 +65,11 @@ def test_a_construct_that_the_target_has_not_is_refused_at_its_place(statement: 
 
 
 def test_subgroups_are_refused_where_threads_cannot_run_as_lanes() -> None:
-    own = Alloc(name="own", space=Space.PRIVATE, element=i64, shape=(4096,))
     statement = Subgroup(op=SubgroupOp.SUM, operands=(const(1),), result="s", loc=HERE)
-    use = store("own", const(1), const(0), kind=RootKind.PRIVATE)
-    module = kernel((array("out", i64),), (own, use, statement), form=LaunchForm.GRID, variables={"s": i64})
+    deep: tuple[Stmt, ...] = (store("out", const(1), const(0)),)
+    for _ in range(100):
+        deep = (If(condition=Compare(op=CompareOp.GE, left=load("out", i64), right=const(0)), then=deep),)
+    module = kernel((array("out", i64),), (*deep, statement), form=LaunchForm.GRID, variables={"s": i64})
     with pytest.raises(ValidationError, match=r"subgroup\.sum as lanes of vectors, and this one cannot") as refusal:
         lowered(module, using=compiler_for("spmd"))
     assert refusal.value.where == HERE
