@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 from tests.property.ir_evaluator import Memory, OutOfFuelError, run
 from tests.property.ir_strategies import modules
 
+from quernel.dtypes import DType
 from quernel.geometry import LaunchForm
 from quernel.ir.analysis import parameter_uses
 from quernel.ir.digest import ir_digest
-from quernel.ir.nodes import Module
+from quernel.ir.nodes import Module, Store, StructMake, VecMake
 from quernel.ir.parser import IRSyntaxError, parse_module
-from quernel.ir.passes import contract, fold, guard_edge, optimize, remove_dead_code
+from quernel.ir.passes import contract, fold, guard_edge, optimize, remove_dead_code, split_composites
 from quernel.ir.printer import print_module
 from quernel.ir.semantics import same_value
 from quernel.ir.verifier import verify
-from quernel.ir.walk import fold_expression, map_expressions, walk_expressions, with_children
+from quernel.ir.walk import fold_expression, map_expressions, walk_expressions, walk_statements, with_children
 from quernel.locations import Location
 
 MODERATE = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -76,18 +77,36 @@ def test_walk_and_fold_meet_the_same_expressions(module: Module) -> None:
 
 
 @MODERATE
-@given(modules(), st.sampled_from([fold, remove_dead_code, contract, guard_edge, optimize]))
+@given(modules(), st.sampled_from([fold, remove_dead_code, contract, guard_edge, optimize, split_composites]))
 def test_passes_give_valid_modules(module: Module, transform: object) -> None:
     assert callable(transform)
     verify(transform(module))
 
 
 @MODERATE
-@given(modules(), st.sampled_from([fold, remove_dead_code, contract, optimize]))
+@given(modules(), st.sampled_from([fold, remove_dead_code, contract, optimize, split_composites]))
 def test_passes_change_nothing_more_the_second_time(module: Module, transform: object) -> None:
     assert callable(transform)
     once = transform(module)
     assert print_module(transform(once)) == print_module(once)
+
+
+@MODERATE
+@given(modules())
+def test_what_is_left_of_composites_is_what_is_stored_whole(module: Module) -> None:
+    split = split_composites(module)
+    owners = (split.kernel, *split.functions)
+    made = {
+        id(expr)
+        for owner in owners
+        for stmt in walk_statements(owner.body)
+        if isinstance(stmt, Store)
+        for expr in walk_expressions(stmt.value)
+        if isinstance(expr, VecMake | StructMake)
+    }
+    for owner in owners:
+        assert all(isinstance(local.type, DType) for local in owner.locals)
+        assert all(isinstance(expr.type, DType) or id(expr) in made for expr in walk_expressions(owner.body))
 
 
 def _same(left: Memory, right: Memory) -> bool:

@@ -424,4 +424,4 @@ def test_code_grows_as_the_kernel_does(lanes: CpuCompiler) -> None:
         lines = "\n".join(f"v = qn.vec(qn.f32, 4)(v.y, v.z, v.w, v.x) * a[i] + {n}.0\na[i] = v" for n in range(count))
         return len(ir_of(module_of(f"i = qn.global_id()\nv = a[i]\n{lines}", a=V4), lanes))
 
-    assert size(80) - size(40) < 1.2 * (size(40) - size(0))
+    assert size(16) - size(8) < 1.2 * (size(8) - size(0))
