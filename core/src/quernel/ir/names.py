@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from quernel.ir.nodes import Alloc, Kernel
+from quernel.ir.nodes import Alloc, Function, Kernel
 
 __all__ = ["FreshNames"]
 
 
 class FreshNames:
-    """Names that nothing in the kernel has yet, nor any that was given before."""
+    """Names that nothing in the kernel, or device function, has yet, nor any that was given before."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._taken = {local.name for local in kernel.locals} | {parameter.name for parameter in kernel.params}
-        self._taken |= {stmt.name for stmt in kernel.body if isinstance(stmt, Alloc)}
+    def __init__(self, owner: Kernel | Function) -> None:
+        self._taken = {local.name for local in owner.locals} | {parameter.name for parameter in owner.params}
+        self._taken |= {stmt.name for stmt in owner.body if isinstance(stmt, Alloc)}
         self._next: dict[str, int] = {}
 
     def fresh(self, wanted: str) -> str:

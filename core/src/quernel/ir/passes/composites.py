@@ -17,6 +17,7 @@ from typing import TypeVar, assert_never
 import attrs
 
 from quernel.dtypes import ArrayType, DType, ScalarType, StructType, ValueType, VectorType
+from quernel.ir.names import FreshNames
 from quernel.ir.nodes import (
     Alloc,
     ArrayRef,
@@ -133,8 +134,7 @@ class _Splitting:
 
     def __init__(self, owner: Kernel | Function) -> None:
         allocs = [stmt for stmt in walk_statements(owner.body) if isinstance(stmt, Alloc)]
-        self._taken = {local.name for local in owner.locals} | {param.name for param in owner.params}
-        self._taken |= {alloc.name for alloc in allocs}
+        self._fresh = FreshNames(owner).fresh
         self._locals: list[LocalVariable] = []
         self._params: list[Parameter] = []
         self._names: dict[str, dict[_Path, str]] = {}
@@ -178,17 +178,10 @@ class _Splitting:
         self._names[name] = names
         return [(names[path], dtype) for path, dtype in paths]
 
-    def _fresh(self, wanted: str) -> str:
-        name = wanted
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
-
     def _temporary(self, value: Expr) -> Local:
         """A local of its own that holds a scalar from here on."""
         assert isinstance(value.type, DType)
-        name = self._fresh(f"part.{len(self._locals)}")
+        name = self._fresh("part")
         self._locals.append(LocalVariable(name=name, type=value.type))
         self._before.append(Assign(name=name, value=value, loc=value.loc))
         return Local(name=name, type=value.type, loc=value.loc)

@@ -356,9 +356,13 @@ def _structs(draw: Any) -> tuple[str, Composite]:
     }
     lines, words, parts = ["@attrs.frozen", "class Record:"], [], list[tuple[Any, str]]()
     for name, of in fields.items():
-        is_vector = isinstance(of, Composite)
-        lines.append(f"    {name}: {of.made if is_vector else f'qn.{of.name}'}")
-        words.append(f"{name}:{of.described if is_vector else of.name}")
-        parts += [(dtype, f".{name}{part}") for dtype, part in (of.parts if is_vector else ((of, ""),))]
+        if isinstance(of, Composite):
+            lines.append(f"    {name}: {of.made}")
+            words.append(f"{name}:{of.described}")
+            parts += [(dtype, f".{name}{part}") for dtype, part in of.parts]
+        else:
+            lines.append(f"    {name}: qn.{of.name}")
+            words.append(f"{name}:{of.name}")
+            parts.append((of, f".{name}"))
     described = ("packed " if draw(st.booleans()) else "") + " ".join(words)
     return "\n".join(lines) + "\n\n\n", Composite(described, "Record", tuple(parts), tuple(fields.values()))
