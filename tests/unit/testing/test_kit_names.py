@@ -24,7 +24,7 @@ DIGESTS = {
     "arrays": "cdd9a99023fd",
     "atomics": "5f5311556bec",
     "cases": "2da1893cbc9e",
-    "checked": "e45ab34cc155",
+    "checked": "300c762c0d2a",
     "closing": "e1e78e401f0d",
     "compiling": "67b27d1723e0",
     "composites": "a780ab84b546",

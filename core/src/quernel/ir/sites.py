@@ -18,7 +18,7 @@ from quernel.dtypes import DType, bf16, f32
 from quernel.errors import KernelAssertionError, OutOfBoundsError
 from quernel.ir.nodes import Assert, Module, Print, Stmt
 from quernel.ir.walk import map_bodies, map_statements, walk_statements
-from quernel.locations import Location
+from quernel.locations import Location, call_chain
 
 __all__ = [
     "Site",
@@ -104,7 +104,7 @@ def assertion_error(site: Site, cells: Sequence[int], thread: str = "") -> Kerne
     """The error of an assertion that does not hold for the values in these raw cells; `thread` says for whom."""
     known = "; ".join(part for part in (site.message, site.named(cells)) if part)
     what = f"this assertion does not hold: {known}" if known else "this assertion does not hold"
-    return KernelAssertionError(f"{what} ({thread})" if thread else what, where=site.loc)
+    return KernelAssertionError(f"{what} ({thread})" if thread else what, where=site.loc, chain=call_chain(site.loc))
 
 
 def outside_error(
@@ -115,6 +115,7 @@ def outside_error(
     return OutOfBoundsError(
         f"index {_tuple_text(index)} is outside {array}, whose shape is {shape}{behind}",
         where=where,
+        chain=call_chain(where),
         fix="compare the index with the array's shape first, or launch fewer threads",
     )
 

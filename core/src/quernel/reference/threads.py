@@ -6,15 +6,17 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Generator, Iterator, Sequence
+from types import TracebackType
 from typing import Any, Final
 
 from quernel.errors import KernelAssertionError, LaunchError, OutOfBoundsError
 from quernel.geometry import Geometry
 from quernel.ir.nodes import IndexKind
-from quernel.locations import Location
+from quernel.locations import Location, call_line
 from quernel.reference.prints import Printer
 from quernel.reference.subgroups import Meeting, answers
 from quernel.reference.views import ElementView
+from quernel.runtime.launch_sites import calls_in_kernel
 
 __all__ = ["BLOCK_MEMORY", "PRINTER", "Thread", "global_id_of", "index_position", "run_threads"]
 
@@ -112,7 +114,10 @@ def _threads_of_block(
 
 
 class _InThread:
-    """Says of a violation in which thread it happened. A class, as a generator's frames would stand in tracebacks."""
+    """Says of a violation in which thread it happened, and how it got there.
+
+    A class, as a generator's frames would stand in tracebacks.
+    """
 
     __slots__ = ("_thread",)
 
@@ -122,8 +127,9 @@ class _InThread:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if isinstance(error, OutOfBoundsError | KernelAssertionError):
+            error.chain = (*error.chain, *map(call_line, calls_in_kernel(trace)))
             ids = global_id_of(self._thread)
             error.what = f"{error.what} (in thread {ids[0] if len(ids) == 1 else ids})"
             error.args = (error.what,)

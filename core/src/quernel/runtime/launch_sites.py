@@ -5,12 +5,12 @@ from __future__ import annotations
 import linecache
 import sys
 from itertools import islice
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 from quernel.errors import DeviceError, KernelTypeError, LaunchError, PluginError, QuernelError, ValidationError
 from quernel.locations import Location
 
-__all__ = ["INTERPRETED", "as_raised_by_the_call"]
+__all__ = ["INTERPRETED", "as_raised_by_the_call", "calls_in_kernel"]
 
 INTERPRETED = "<kernel>"
 """The module's name in the globals of a kernel that an interpreter runs as Python; its frames are told by it."""
@@ -36,6 +36,16 @@ def as_raised_by_the_call(error: QuernelError, depth: int) -> QuernelError:
     return error.with_traceback(_from_the_kernel_on(error))
 
 
+def calls_in_kernel(traceback: TracebackType | None) -> list[Location]:
+    """Where functions of a kernel that is interpreted were called, the innermost call first."""
+    calls = []
+    while traceback is not None:
+        if traceback.tb_frame.f_globals.get("__name__") == INTERPRETED:
+            calls.append(_location(traceback.tb_frame.f_code, traceback.tb_lasti, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return calls[-2::-1]
+
+
 def _frame_of_the_user(frame: FrameType) -> FrameType:
     found: FrameType | None = frame
     while found is not None and str(found.f_globals.get("__name__")).startswith(_OWN):
@@ -51,10 +61,13 @@ def _from_the_kernel_on(error: QuernelError) -> TracebackType | None:
 
 
 def _call_in(frame: FrameType) -> Location:
-    code = frame.f_code
-    line, end_line, column, end_column = next(islice(code.co_positions(), frame.f_lasti // 2, None))
+    return _location(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def _location(code: CodeType, last: int, known_line: int) -> Location:
+    line, end_line, column, end_column = next(islice(code.co_positions(), last // 2, None))
     if line is None:
-        return Location(code.co_filename, frame.f_lineno)
+        return Location(code.co_filename, known_line)
     return Location(
         code.co_filename,
         line,

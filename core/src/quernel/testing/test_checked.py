@@ -67,6 +67,72 @@ def reads_for_nothing(a, out):
     out[i] = i
 
 
+CALLED = """
+@qn.func
+def element(values, index):
+    return values[index]
+
+@qn.func
+def pair(values, index):
+    first = element(values, index)
+    return first + element(values, index + 1)
+
+@qn.func
+def put(values, index, value):
+    assert value < 100
+    values[index] = value
+
+@qn.kernel
+def k(a: qn.Array1[qn.i32], out: qn.Array1[qn.i32], which: qn.i32, index: qn.i32):
+    i = qn.global_id()
+    out[i] = element(a, i)
+    if which == 1:
+        out[i] += pair(a, index)
+    if which == 2:
+        out[i] += pair(a, i) + pair(a, index)
+    if which == 3:
+        put(out, index, 1)
+    if which == 4:
+        put(out, i, index)
+"""
+
+
+@checked
+@pytest.mark.parametrize(
+    ("which", "index", "line", "callers"),
+    [
+        (1, 4, 3, [(7, "first = element(values, index)"), (20, "out[i] += pair(a, index)")]),
+        (1, 3, 3, [(8, "return first + element(values, index + 1)"), (20, "out[i] += pair(a, index)")]),
+        (2, -1, 3, [(7, "first = element(values, index)"), (22, "out[i] += pair(a, i) + pair(a, index)")]),
+        (3, 7, 13, [(24, "put(out, index, 1)")]),
+        (4, 100, 12, [(26, "put(out, i, index)")]),
+    ],
+)
+def test_a_violation_in_a_device_function_shows_the_calls_that_led_there(
+    quernel_device: Any, which: int, index: int, line: int, callers: list[tuple[int, str]]
+) -> None:
+    kernel = kernel_of(CALLED.lstrip("\n")).options(checked=True)
+    with pytest.raises((OutOfBoundsError, KernelAssertionError)) as caught:
+        on(quernel_device, kernel).over(1)(np.zeros(4, np.int32), np.zeros(4, np.int32), which, index)
+    error = caught.value
+    assert error.where.line == line
+    assert [text.split(": ", 1)[1] for text in error.chain] == [text for _, text in callers]
+    assert [int(text.split(": ", 1)[0].rsplit(":", 2)[1]) for text in error.chain] == [line for line, _ in callers]
+    shown = str(error).splitlines()
+    assert shown[2].strip("^ ") == ""
+    assert shown[3 : 3 + len(callers)] == [f"  {text}" for text in error.chain]
+    assert all(text.startswith(f"called from {error.where.file}:") for text in error.chain)
+
+
+@checked
+def test_a_violation_in_the_kernel_itself_shows_no_calls(quernel_device: Any) -> None:
+    with pytest.raises(OutOfBoundsError, match="outside a") as caught:
+        on(quernel_device, written("out[i] = a[i + 1]", checked=True)).over(1)(
+            np.zeros(1, np.int32), np.zeros(1, np.int32)
+        )
+    assert caught.value.chain == ()
+
+
 @pytest.mark.quernel_needs("f64")
 @checked
 def test_a_load_that_nothing_reads_is_checked_even_in_a_function(quernel_device: Any) -> None:

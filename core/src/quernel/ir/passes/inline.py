@@ -44,9 +44,11 @@ from quernel.ir.nodes import (
     Stmt,
     Store,
     Subgroup,
+    Unary,
+    UnaryOp,
 )
 from quernel.ir.walk import Body, map_expressions, map_statements, walk_statements, with_bodies
-from quernel.locations import Location
+from quernel.locations import Location, called_at
 
 __all__ = ["functions_to_inline", "inline"]
 
@@ -142,7 +144,7 @@ class _Inliner:
         for alloc in self._allocs:
             shapes[alloc.name] = alloc.shape
         body = tuple(stmt for stmt in function.body if not isinstance(stmt, Alloc))
-        renamed = _Renaming(names, scalars, roots, shapes).body(body)
+        renamed = _Renaming(names, scalars, roots, shapes, call.loc).body(body)
         return (*before, *self._as_loop(self._inlined(renamed), call))
 
     def _as_loop(self, body: Body, call: Call) -> Body:
@@ -204,12 +206,13 @@ def _raised(flag: str, loc: Location) -> Stmt:
 
 @attrs.frozen
 class _Renaming:
-    """The callee's names as the kernel's."""
+    """The callee's names as the kernel's; what may fail also knows where the callee was called."""
 
     names: Mapping[str, str]
     scalars: Mapping[str, Expr]
     roots: Mapping[Root, Root]
     shapes: Mapping[str, tuple[int, ...]]
+    call: Location
 
     def body(self, body: Body) -> Body:
         return map_statements(map_expressions(body, self._expression), self._statement)
@@ -220,8 +223,10 @@ class _Renaming:
                 return attrs.evolve(expr, name=self.names[expr.name])
             case Param():
                 return self.scalars[expr.name]
-            case Load() if expr.place.root in self.roots:
-                return attrs.evolve(expr, place=attrs.evolve(expr.place, root=self.roots[expr.place.root]))
+            case Load():
+                return attrs.evolve(expr, place=self._place_of(expr))
+            case Unary(op=UnaryOp.UNIFORM):
+                return attrs.evolve(expr, loc=called_at(expr.loc, self.call))
             case Shape():
                 root = self.roots[Root(RootKind.PARAM, expr.param)]
                 if root.kind is RootKind.PARAM:
@@ -251,11 +256,15 @@ class _Renaming:
                     for item in stmt.arguments
                 )
                 results = tuple(self.names[name] for name in stmt.results)
-                return attrs.evolve(stmt, results=results, arguments=arguments)
-            case Barrier() | Break() | Breakpoint() | Continue() | Return() | Assert() | Print():
+                loc = called_at(stmt.loc, self.call)
+                return attrs.evolve(stmt, results=results, arguments=arguments, loc=loc)
+            case Assert():
+                return attrs.evolve(stmt, loc=called_at(stmt.loc, self.call))
+            case Barrier() | Break() | Breakpoint() | Continue() | Return() | Print():
                 return attrs.evolve(stmt)  # Analyses tell one copy from the next by identity.
             case _:
                 return stmt
 
-    def _place_of(self, stmt: Store | Atomic) -> Place:
-        return attrs.evolve(stmt.place, root=self.roots.get(stmt.place.root, stmt.place.root))
+    def _place_of(self, access: Load | Store | Atomic) -> Place:
+        place = access.place
+        return attrs.evolve(place, root=self.roots.get(place.root, place.root), loc=called_at(place.loc, self.call))
