@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import attrs
+from quernel.values import frozen
 
 __all__ = ["Capabilities", "Limits", "TargetInfo", "details_digest"]
 
 
-@attrs.frozen
+@frozen
 class Capabilities:
     """What a target can do; conformance tests and lowering gate on these, never on names.
 
@@ -45,7 +45,7 @@ class Capabilities:
     source_languages: tuple[str, ...] = ()
 
 
-@attrs.frozen
+@frozen
 class Limits:
     """The most that one launch may ask for.
 
@@ -62,7 +62,7 @@ class Limits:
     max_shared_bytes: int = 48 * 1024
 
 
-@attrs.frozen
+@frozen
 class TargetInfo:
     """Everything about a device that compiled bytes may depend on; made from a device or from a target's name.
 
@@ -92,7 +92,7 @@ class TargetInfo:
 
 def details_digest(details: Mapping[str, str], *versions: str) -> str:
     """A short digest for a fingerprint: of the facts that compiled bytes depend on, and of what makes them."""
-    from hashlib import sha256
+    from quernel.digests import sha256
 
     content = "\0".join([*(f"{name}={value}" for name, value in sorted(details.items())), *versions])
     return sha256(content.encode()).hexdigest()[:16]

@@ -10,10 +10,10 @@ import enum
 import math
 from typing import Any, Final, TypeVar
 
-import attrs
 import numpy as np
 
 from quernel.errors import KernelTypeError
+from quernel.values import frozen
 
 __all__ = [
     "BY_NAME",
@@ -248,7 +248,7 @@ def dtype_of(value: Any) -> DType:
     raise KernelTypeError(f"NumPy dtype {wanted} is no element type", fix="use one of " + ", ".join(BY_NAME))
 
 
-@attrs.frozen
+@frozen
 class VectorType:
     """A vector of 2 or 4 scalars, one value of a thread, aligned to its size in memory."""
 
@@ -272,7 +272,7 @@ class VectorType:
         return ("vec", self.element, self.length)
 
 
-@attrs.frozen
+@frozen
 class StructField:
     """A field of a struct: its name, type and offset in bytes."""
 
@@ -281,7 +281,7 @@ class StructField:
     offset_bytes: int
 
 
-@attrs.frozen
+@frozen
 class StructType:
     """A struct of named fields at explicit offsets; in memory it is bytes."""
 
@@ -306,7 +306,7 @@ ValueType = DType | VectorType | StructType
 """What one value of a thread, or one element of an array, may be."""
 
 
-@attrs.frozen
+@frozen
 class ScalarType:
     """The type of a parameter that takes one value. `weak`: a Python number, which adapts to what it meets."""
 
@@ -317,7 +317,7 @@ class ScalarType:
         return f"{self.dtype}{' weak' if self.weak else ''}"
 
 
-@attrs.frozen
+@frozen
 class ArrayType:
     """The type of an array: element type and rank. As an annotation (`qn.Array[qn.f32]`) the rank may be open.
 
@@ -335,7 +335,7 @@ ParameterType = ScalarType | ArrayType
 """What a parameter of a specialized kernel may be; `Const` parameters are gone by then."""
 
 
-@attrs.frozen
+@frozen
 class ConstAnnotation:
     """`qn.Const` or `qn.Const[T]`: the argument's value is fixed when the kernel is compiled."""
 
@@ -348,7 +348,7 @@ class ConstAnnotation:
         return ("const", self.type)
 
 
-@attrs.frozen
+@frozen
 class _ArrayAnnotation:
     """The subscriptable names `Array` and `Array1` … `Array4`; alone they leave the element type open."""
 

@@ -7,9 +7,8 @@ import math
 import operator
 from typing import Any, Final
 
-import attrs
-
 from quernel.errors import LaunchError
+from quernel.values import frozen
 from quernel.wording import counted
 
 __all__ = [
@@ -43,7 +42,7 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-@attrs.frozen
+@frozen
 class Geometry:
     """The run-time shape of one launch.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import attrs
+from quernel.values import frozen
 
 
-@attrs.frozen
+@frozen
 class Location:
     """A place in a source file: path, 1-based line, 0-based column in characters, and the end of the range.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NoReturn
 
-import attrs
-
 from quernel.errors import KernelTypeError
+from quernel.values import frozen
 
 __all__ = ["DEFAULT_OPTIONS", "KernelOptions", "refuse_unknown_settings", "switch"]
 
 
-@attrs.frozen
+@frozen
 class KernelOptions:
     """Settings that change the code of a kernel, and so its identity.
 

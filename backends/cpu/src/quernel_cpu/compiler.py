@@ -19,13 +19,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import attrs
-
 from quernel.capabilities import TargetInfo
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.compiler.halves import ArtifactCompiler, Signature
 from quernel.errors import CompilationError, ValidationError
 from quernel.identity import build_id_hash
+from quernel.values import evolve
 from quernel_cpu import _toolchain
 from quernel_cpu.caches import streaming_feature
 from quernel_cpu.scratch import scratch_feature
@@ -169,7 +168,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         validate_scratch(owner, scratch, self.target_info)
         header = _header(module.kernel.params, uses, module.kernel.block, variant, num_sites=sites, scratch=scratch)
         if is_steady(module):
-            header = attrs.evolve(header, features=(*header.features, STEADY_FEATURE))
+            header = evolve(header, features=(*header.features, STEADY_FEATURE))
         streamed = streamed_array(module, uses, self.target_info.detail("triple")) if is_vector_code else None
         text = lower_module(
             module,
@@ -183,7 +182,7 @@ class CpuCompiler(ArtifactCompiler[CpuVariant, CpuLowered, CpuArtifact]):
         )
         if streamed is not None and has_streaming_stores(text):
             feature = streaming_feature(bytes_per_thread(module, uses))
-            header = attrs.evolve(header, features=(*header.features, feature))
+            header = evolve(header, features=(*header.features, feature))
         return text, header, is_vector_code
 
     def _foreign(

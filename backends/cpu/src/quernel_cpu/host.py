@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import attrs
-
+from quernel.values import field_names, frozen
 from quernel_cpu import _toolchain
 from quernel_cpu.host_store import keep, kept
 
@@ -18,7 +17,7 @@ __all__ = ["Host", "host", "keep_host", "recall_host"]
 _KEPT_AS = "host"
 
 
-@attrs.frozen
+@frozen
 class Host:
     """The process's triple, LLVM's name for the processor, its features as LLVM takes them, and LLVM's version."""
 
@@ -56,7 +55,8 @@ def keep_host(environment: Environment | None) -> None:
         return
     _known_to = environment
     if _decoded(kept(_KEPT_AS, environment)) is None:
-        keep(_KEPT_AS, json.dumps(attrs.asdict(host()), sort_keys=True).encode(), environment)
+        found = {name: getattr(host(), name) for name in field_names(Host)}
+        keep(_KEPT_AS, json.dumps(found, sort_keys=True).encode(), environment)
 
 
 def _decoded(content: bytes | None) -> Host | None:

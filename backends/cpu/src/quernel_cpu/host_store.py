@@ -6,11 +6,11 @@ LLVM; so the store's rules of trust hold for it.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from functools import cache
 from typing import TYPE_CHECKING
 
+from quernel.digests import sha256
 from quernel.errors import StoreError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def keep(source: str, content: bytes, environment: Environment | None) -> None:
         if layer is not None:
             row = MapRow(
                 name=_name(source),
-                payload_digest=hashlib.sha256(content).hexdigest(),
+                payload_digest=sha256(content).hexdigest(),
                 payload_bytes=len(content),
                 entry="",
                 kernel_name="",
@@ -105,7 +105,7 @@ def _machine() -> str:
     if not facts:
         return ""
     content = "\0".join([os.uname().machine, library, str(status.st_size), str(status.st_mtime_ns), *facts])
-    return hashlib.sha256(content.encode()).hexdigest()
+    return sha256(content.encode()).hexdigest()
 
 
 def _log_debug(message: str, error: StoreError) -> None:

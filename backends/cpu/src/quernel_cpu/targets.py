@@ -6,14 +6,13 @@ the settings `emitter`, `coarsening` and `mathematics`.
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
-
-import attrs
 
 from quernel import settings
 from quernel.capabilities import Capabilities, Limits, TargetInfo
+from quernel.digests import sha256
 from quernel.errors import DeviceError
+from quernel.values import evolve
 from quernel_cpu.host import host
 from quernel_cpu.vectormath import vector_library
 
@@ -128,7 +127,7 @@ def _target(
         backend="cpu",
         name=name,
         fingerprint=fingerprint(name, sorted_details, llvm),
-        capabilities=attrs.evolve(_CAPABILITIES, subgroups=emitter == "spmd"),
+        capabilities=evolve(_CAPABILITIES, subgroups=emitter == "spmd"),
         limits=_LIMITS,
         subgroup_size=vector_bytes // 4,
         details=sorted_details,
@@ -138,7 +137,7 @@ def _target(
 def fingerprint(name: str, details: tuple[tuple[str, str], ...], llvm: str) -> str:
     """The fingerprint of what that version of LLVM makes for a target of that name and those details."""
     facts = (*(f"{key}={value}" for key, value in details), llvm, str(PIPELINE_VERSION))
-    digest = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
+    digest = sha256("\0".join(facts).encode()).hexdigest()[:16]
     return f"{name}-llvm{llvm}-{digest}"
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import attrs
+from typing import Any, final
 
 from quernel.compiler.artifacts import Artifact, ArtifactHeader
+from quernel.values import frozen
 
 __all__ = ["CpuArtifact", "CpuLowered", "CpuVariant", "Loaded"]
 
 
-@attrs.frozen
+@frozen
 class CpuVariant:
     """What the launch decides that the kernel's id does not.
 
@@ -23,7 +22,7 @@ class CpuVariant:
     contiguous: bool = False
 
 
-@attrs.frozen
+@frozen
 class CpuLowered:
     """A kernel as optimised object code, of which `finalize` makes the payload.
 
@@ -40,12 +39,12 @@ class CpuLowered:
     is_vector_code: bool = False
 
 
-@attrs.frozen
+@frozen
 class CpuArtifact(Artifact):
     """The header, and as payload an image (see `code_image`), or an object file where the code needs a linker."""
 
 
-@attrs.define(eq=False)
+@final
 class Loaded:
     """An entry point in memory.
 
@@ -59,10 +58,30 @@ class Loaded:
         ns_per_item: measured time of one point or block on one core, or 0 before the first launch.
     """
 
-    entry: Callable[[bytes, bytes, int, int], None]
-    keep_alive: Any
-    address: int = 0
-    scratch_bytes: int = 0
-    streaming_bytes: int = 0
-    is_steady: bool = False
-    ns_per_item: float = 0.0
+    __slots__ = (
+        "address",
+        "entry",
+        "is_steady",
+        "keep_alive",
+        "ns_per_item",
+        "scratch_bytes",
+        "streaming_bytes",
+    )
+
+    def __init__(
+        self,
+        entry: Callable[[bytes, bytes, int, int], None],
+        keep_alive: Any,
+        address: int = 0,
+        scratch_bytes: int = 0,
+        streaming_bytes: int = 0,
+        *,
+        is_steady: bool = False,
+    ) -> None:
+        self.entry = entry
+        self.keep_alive = keep_alive
+        self.address = address
+        self.scratch_bytes = scratch_bytes
+        self.streaming_bytes = streaming_bytes
+        self.is_steady = is_steady
+        self.ns_per_item = 0.0

@@ -15,11 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
-
 from quernel.errors import CompilationError
 from quernel.forks import Passage
 from quernel.plugins.entries import installed_version
+from quernel.values import frozen
 from quernel_cuda.cubins import resources
 
 __all__ = [
@@ -42,7 +41,7 @@ _FUNCTION: Final = re.compile(r"Function properties for (\S+)")
 _SPILLS: Final = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
-@attrs.frozen
+@frozen
 class Compiled:
     """What NVRTC made of a text.
 

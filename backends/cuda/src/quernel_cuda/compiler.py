@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from quernel.compiler.artifacts import ArtifactId
 from quernel.compiler.cfamily import CFamilyCompiler
 from quernel.errors import CompilationError
 from quernel.geometry import LaunchForm
+from quernel.values import evolve
 from quernel_cuda import _toolchain
 from quernel_cuda.types import PTX, CudaArtifact, CudaVariant
 
@@ -140,7 +139,7 @@ class CudaCompiler(CFamilyCompiler[CudaVariant, CudaArtifact]):
 
     def _artifact(self, lowered: LoweredText, compiled: _toolchain.Compiled, sizes: dict[str, int]) -> CudaArtifact:
         features = (*lowered.header.features, PTX) if self._is_ptx else lowered.header.features
-        header = attrs.evolve(
+        header = evolve(
             lowered.header,
             entry=compiled.entry,
             features=tuple(sorted(features)),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Any, Final
-
-import attrs
 
 from quernel import settings
 from quernel.compiler.artifacts import ArtifactHeader, ArtifactId
 from quernel.compiler.halves import LaunchFacts
 from quernel.compiler.persistent import PersistentTarget
+from quernel.digests import sha256
 from quernel.errors import CompilationError, DeviceError
+from quernel.values import evolve
 from quernel_cuda import _driver
 from quernel_cuda._driver import Context, LostContextError, call
 from quernel_cuda.compiler import DYNAMIC_SHARED, CudaCompiler
@@ -55,7 +54,7 @@ class CudaTarget(PersistentTarget[CudaVariant, CudaArtifact, Loaded]):
 
     def variant(self, launch_facts: LaunchFacts) -> CudaVariant:
         """What holds for all arrays of the launch; several points per thread, unless the user wants one."""
-        return attrs.evolve(CudaVariant.of(launch_facts), several_points=settings.several_points())
+        return evolve(CudaVariant.of(launch_facts), several_points=settings.several_points())
 
     def load(self, id: ArtifactId[CudaVariant], artifact: CudaArtifact) -> Loaded:  # noqa: A002
         """The kernel in the device's context. Only the context's own handle is launched, never on another device.
@@ -68,7 +67,7 @@ class CudaTarget(PersistentTarget[CudaVariant, CudaArtifact, Loaded]):
         payload = artifact.payload
         if PTX in header.features:
             payload = ptx_for_driver(payload, _driver.driver_version())
-        digest = hashlib.sha256(payload).digest()
+        digest = sha256(payload).digest()
         shared = self._modules.get(digest)
         with self._context:
             module = shared if shared is not None else self._module(payload, name)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import attrs
+from typing import Any, final
 
 from quernel.compiler.aligned import AlignedVariant
 from quernel.compiler.artifacts import Artifact
 from quernel.runtime.operations import PreparedLaunch
+from quernel.values import frozen
 
 __all__ = ["PTX", "CudaArtifact", "CudaVariant", "Loaded"]
 
@@ -16,7 +15,7 @@ PTX = "ptx"
 """The feature of a header whose payload is PTX, which the driver compiles when it loads it."""
 
 
-@attrs.frozen
+@frozen
 class CudaVariant(AlignedVariant):
     """What the launch decides that the kernel's id does not.
 
@@ -27,12 +26,12 @@ class CudaVariant(AlignedVariant):
     several_points: bool = True
 
 
-@attrs.frozen
+@frozen
 class CudaArtifact(Artifact):
     """The header, and a cubin as payload; or PTX, where the header has that feature."""
 
 
-@attrs.define(eq=False)
+@final
 class Loaded:
     """A kernel in a device's context.
 
@@ -44,8 +43,11 @@ class Loaded:
         spare_cells: memory for arguments that no launch uses now.
     """
 
-    module: Any
-    function: Any
-    name: str
-    prepared: PreparedLaunch | None = None
-    spare_cells: list[Any] = attrs.field(factory=list)
+    __slots__ = ("function", "module", "name", "prepared", "spare_cells")
+
+    def __init__(self, module: Any, function: Any, name: str) -> None:
+        self.module = module
+        self.function = function
+        self.name = name
+        self.prepared: PreparedLaunch | None = None
+        self.spare_cells: list[Any] = []

@@ -13,10 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from quernel.errors import CompilationError, DeviceError
 from quernel.forks import check_driver, in_child, starting_driver
+from quernel.values import frozen
 
 __all__ = [
     "FoundDevice",
@@ -140,7 +139,7 @@ _NO_PLATFORM = -1001
 # --- devices ----------------------------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class DeviceKey:
     """What names a device in every process of a machine: platform, its version, name, driver, and which of equals."""
 
@@ -151,7 +150,7 @@ class DeviceKey:
     number: int
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class FoundDevice:
     """A device that a driver lists, not opened."""
 

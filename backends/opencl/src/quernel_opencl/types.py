@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import attrs
+from typing import Any, final
 
 from quernel.compiler.artifacts import Artifact
 from quernel.runtime.operations import PreparedLaunch
+from quernel.values import frozen
 
 __all__ = ["Loaded", "OpenclArtifact"]
 
 
-@attrs.frozen
+@frozen
 class OpenclArtifact(Artifact):
     """The header, and the driver's program binary as payload."""
 
 
-@attrs.define(eq=False)
+@final
 class Loaded:
     """A built program, from which each launching thread makes a kernel object of its own.
 
@@ -28,7 +27,10 @@ class Loaded:
         prepared: what `DeviceOperations.launch` keeps between launches.
     """
 
-    program: Any
-    entry: str
-    spare: list[Any] = attrs.field(factory=list)
-    prepared: PreparedLaunch | None = None
+    __slots__ = ("entry", "prepared", "program", "spare")
+
+    def __init__(self, program: Any, entry: str) -> None:
+        self.program = program
+        self.entry = entry
+        self.spare: list[Any] = []
+        self.prepared: PreparedLaunch | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import attrs
+from quernel.values import frozen
 
 if TYPE_CHECKING:
     from typing import Self
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["AlignedVariant"]
 
 
-@attrs.frozen
+@frozen
 class AlignedVariant:
     """What the launch decides that the kernel's id does not. A backend with more to decide subclasses it.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import enum
 from typing import Any, Generic, TypeVar
 
-import attrs
-
 from quernel.dtypes import BY_NAME, ArrayType, DType, i64
 from quernel.identity import KernelId
+from quernel.values import frozen
 
 __all__ = [
     "ANY_RANK",
@@ -30,7 +29,7 @@ ANY_RANK = -2
 VariantT_co = TypeVar("VariantT_co", covariant=True)
 
 
-@attrs.frozen
+@frozen
 class ArtifactId(Generic[VariantT_co]):
     """The key of everything in memory: a specialized kernel and the variant that one launch decides."""
 
@@ -59,7 +58,7 @@ class SlotKind(enum.Enum):
     """Address of the launch's diagnostics buffer."""
 
 
-@attrs.frozen
+@frozen
 class Slot:
     """One argument of the entry point.
 
@@ -76,7 +75,7 @@ class Slot:
     dtype: DType = i64
 
 
-@attrs.frozen
+@frozen
 class HeaderParameter:
     """A parameter as a launch sees it.
 
@@ -111,7 +110,7 @@ class HeaderParameter:
         return HeaderParameter(name, str(array.element), ndim, is_read=is_read, is_written=is_written)
 
 
-@attrs.frozen
+@frozen
 class ArtifactHeader:
     """All that a launch needs besides the loaded code, so that a warm start sees no IR.
 
@@ -188,7 +187,7 @@ class ArtifactHeader:
             raise ValueError(f"damaged header: {error!r}") from error
 
 
-@attrs.frozen
+@frozen
 class Artifact:
     """What a device loads and the store keeps. A backend subclasses it, to have a type of its own."""
 

@@ -6,12 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from quernel.dtypes import ParameterType
 from quernel.forks import renewed
 from quernel.geometry import LaunchForm
 from quernel.options import DEFAULT_OPTIONS, KernelOptions
+from quernel.values import frozen
 
 if TYPE_CHECKING:
     from quernel.compiler.halves import Signature
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ForeignSource", "KernelDefinition", "Specialization"]
 
 
-@attrs.frozen
+@frozen
 class Specialization:
     """Everything fixed before compiling.
 
@@ -47,7 +46,7 @@ class Specialization:
         return Signature(self.parameters)
 
 
-@attrs.frozen
+@frozen
 class ForeignSource:
     """A ready-made source in a backend's own language, launched like a kernel.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-import attrs
+from quernel.values import frozen
 
 if TYPE_CHECKING:
     import logging
@@ -43,14 +43,14 @@ ArtifactT = TypeVar("ArtifactT")
 LoadedT = TypeVar("LoadedT")
 
 
-@attrs.frozen
+@frozen
 class Signature:
     """The types of a specialized kernel's parameters, in order, without `Const` ones."""
 
     parameters: tuple[tuple[str, ParameterType], ...]
 
 
-@attrs.frozen
+@frozen
 class LaunchFacts:
     """What one launch's arguments allow.
 
@@ -265,10 +265,10 @@ class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
 
     def digest(self, artifact: ArtifactT) -> str:
         """A digest by which equal artifacts are recognised. The default hashes header and payload."""
-        import hashlib
+        from quernel.digests import sha256
 
         payload: bytes = artifact.payload  # type: ignore[attr-defined]  # Artifact or a type with the same field
-        hasher = hashlib.sha256(len(payload).to_bytes(8, "little"))
+        hasher = sha256(len(payload).to_bytes(8, "little"))
         hasher.update(payload)
         hasher.update(self.header(artifact).to_bytes())
         return hasher.hexdigest()

@@ -98,8 +98,7 @@ class PersistentTarget(CompilationTarget[VariantT, ArtifactT, LoadedT]):
 
     def lock_name(self, id: ArtifactId[VariantT]) -> str | None:  # noqa: A002
         """A digest of the name that the artifact is kept under."""
-        from hashlib import sha256
-
+        from quernel.digests import sha256
         from quernel.store.names import StoreNames
 
         info = self.compiler.target_info
@@ -131,7 +130,7 @@ class PersistentTarget(CompilationTarget[VariantT, ArtifactT, LoadedT]):
 
     def _circumstances(self, id: ArtifactId[VariantT]) -> tuple[tuple[str, str], ...]:  # noqa: A002
         """What a kernel is kept for besides its own parts."""
-        from hashlib import sha256
+        from quernel.digests import sha256
 
         info = self.compiler.target_info
         build = f"{info.fingerprint} {self.compiler.artifact_format} {self.compiler.build_id.digest}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cache
-from hashlib import sha256
 from importlib import import_module
 
+from quernel.digests import sha256, sha256_of_much
 from quernel.identity.encoding import encode
 from quernel.identity.ids import BuildId
 
@@ -35,7 +35,7 @@ def sources_digest(folder: str | os.PathLike[str], without: tuple[str, ...] = ()
     `without` names the modules and subpackages that do not count. The build hook of each distribution computes the
     same.
     """
-    digest = sha256(b"quernel sources 1\0")
+    digest = sha256_of_much(b"quernel sources 1\0")
     for path in sorted(_counted_paths(os.fspath(folder), without)):
         with open(os.path.join(folder, path), "rb") as file:
             content = file.read().replace(b"\r\n", b"\n")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import EnumMeta
-from hashlib import sha256
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -23,12 +22,12 @@ from types import (
 )
 from typing import Any, ClassVar, TypeAlias, cast, final
 
-import attrs
-
+from quernel.digests import sha256
 from quernel.errors import QuernelError
 from quernel.identity.bytecode import Lookups, lookups
 from quernel.identity.encoding import Encoder, frame, text_frame, type_name
 from quernel.identity.guards import Guards
+from quernel.values import frozen
 
 __all__ = ["CapturedCode", "CapturedValues", "capture", "capture_values", "code_digest"]
 
@@ -49,7 +48,7 @@ _IMMUTABLE_TYPE = 1 << 8
 """Set in the flags of a class whose attributes cannot be assigned: nothing to guard there."""
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class CapturedCode:
     """A function's content as loaded: one digest of all of it, one of each part, and the guards of what was read.
 
@@ -60,9 +59,11 @@ class CapturedCode:
 
     parts: tuple[tuple[str, str], ...]
     guards: Guards
-    is_current: Callable[[], bool] = attrs.field(
-        init=False, repr=False, default=attrs.Factory(lambda self: self.guards.is_current, takes_self=True)
-    )
+
+    @property
+    def is_current(self) -> Callable[[], bool]:
+        """Says whether a capture now would read the same objects."""
+        return self.guards.is_current
 
     @property
     def digest(self) -> str:
@@ -70,7 +71,7 @@ class CapturedCode:
         return sha256("".join([part for _, part in self.parts]).encode()).hexdigest()
 
 
-@attrs.frozen(eq=False)
+@frozen(eq=False)
 class CapturedValues:
     """Compile-time values, with the device functions among them: their digest and the guards of what those read."""
 

@@ -11,10 +11,9 @@ from enum import Enum
 from types import CodeType
 from typing import Any, ClassVar
 
-from attrs import Attribute
-
 from quernel.errors import KernelTypeError
 from quernel.identity.bytecode import meaningful_flags, normalized_code, without_generated
+from quernel.values import compared_fields
 
 __all__ = ["SCHEMA", "Encoder", "StrictEncoder", "encode", "frame"]
 
@@ -202,13 +201,13 @@ class StrictEncoder(Encoder):
             KernelTypeError: the value has no canonical encoding.
         """
         cls = type(value)
-        fields: tuple[Attribute[Any], ...] | None = getattr(cls, "__attrs_attrs__", None)
+        fields = compared_fields(cls)
         if fields is None or cls.__hash__ is None:  # attrs takes the hash away from what may change
             raise KernelTypeError(
                 f"a value of type {type_name(cls)} has no canonical encoding",
                 fix="make it a frozen attrs class, or give it a method __quernel_identity__ that returns plain values",
             )
-        named = [part for field in fields if field.eq for part in (field.name, getattr(value, field.name))]
+        named = [part for name in fields for part in (name, getattr(value, name))]
         return text_frame(b"v", cls.__qualname__) + self.sequence(b"d", named)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from enum import Enum
-from hashlib import sha256
 from importlib.util import MAGIC_NUMBER
 from typing import Any
 
-import attrs
-
+from quernel.digests import sha256
 from quernel.errors import PluginError
 from quernel.identity.capture import CapturedCode, CapturedValues, capture_values
 from quernel.identity.encoding import StrictEncoder, encode, text_frame, type_name
+from quernel.values import compared_fields, field, frozen
 
 __all__ = [
     "BuildId",
@@ -32,14 +31,24 @@ _KERNEL = encode(("kernel", sys.implementation.cache_tag, MAGIC_NUMBER))
 """What every kernel's digest starts with: what the meaning of bytecode depends on."""
 
 _SHORT = 16
-_is_digest = attrs.validators.matches_re(r"[0-9a-f]{64}")
+_HEXADECIMAL = frozenset("0123456789abcdef")
 
 
-@attrs.frozen
+def _is_digest(owner: object, given: Any, value: str) -> None:
+    """Checks the field `given` of `owner`.
+
+    Raises:
+        ValueError: it is no sha256 in hexadecimal digits.
+    """
+    if not isinstance(value, str) or len(value) != 64 or not _HEXADECIMAL.issuperset(value):
+        raise ValueError(f"{given.name} {value!r} is no sha256 in hexadecimal digits")
+
+
+@frozen
 class _Digest:
     """A sha256 in hexadecimal. Two kinds of digest are never equal, whatever they hold."""
 
-    digest: str = attrs.field(validator=_is_digest)
+    digest: str = field(validator=_is_digest)
 
     def __quernel_identity__(self) -> object:
         return self.digest
@@ -48,14 +57,14 @@ class _Digest:
         return self.digest
 
 
-@attrs.frozen
+@frozen
 class BuildId(_Digest):
     """Which sources of core and backend turn a kernel into bytes.
 
     One made of installed `packages` pickles as their names: whoever unpickles it has the id of what is installed there.
     """
 
-    packages: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
+    packages: tuple[str, ...] = field(default=(), eq=False, repr=False)
 
     def __reduce__(self) -> tuple[Callable[..., BuildId], tuple[str, ...]]:
         if not self.packages:
@@ -83,7 +92,7 @@ class KernelCacheKey(_Digest):
     __slots__ = ()
 
 
-@attrs.frozen
+@frozen
 class KernelId:
     """Which kernel, specialized: a readable name and the digest of its content.
 
@@ -92,8 +101,8 @@ class KernelId:
     """
 
     name: str
-    digest: str = attrs.field(validator=_is_digest)
-    parts: tuple[tuple[str, str], ...] = attrs.field(default=(), eq=False, repr=False)
+    digest: str = field(validator=_is_digest)
+    parts: tuple[tuple[str, str], ...] = field(default=(), eq=False, repr=False)
 
     def __quernel_identity__(self) -> object:
         return self.digest
@@ -172,17 +181,17 @@ def encode_variant(variant: object) -> bytes:
         PluginError: it is not a frozen attrs class, or a field is not a bool, int, str, enum member or tuple of them.
     """
     cls = type(variant)
-    fields: tuple[attrs.Attribute[Any], ...] | None = getattr(cls, "__attrs_attrs__", None)
+    fields = compared_fields(cls)
     if fields is None or cls.__hash__ is None:
         raise PluginError(f"a variant must be a frozen attrs class, {type_name(cls)} is not", fix=_VARIANT_FIX)
-    for field in fields:
-        if field.eq and not _may_be_in_a_variant(getattr(variant, field.name)):
-            held = type_name(type(getattr(variant, field.name)))
-            raise PluginError(f"field {field.name!r} of the variant {type_name(cls)} holds a {held}", fix=_VARIANT_FIX)
+    for name in fields:
+        if not _may_be_in_a_variant(getattr(variant, name)):
+            held = type_name(type(getattr(variant, name)))
+            raise PluginError(f"field {name!r} of the variant {type_name(cls)} holds a {held}", fix=_VARIANT_FIX)
     return _strict.body(variant)
 
 
-_VARIANT_FIX = "decorate it with @attrs.frozen and give it fields of bool, int, str, enum and tuple only"
+_VARIANT_FIX = "decorate it with @frozen and give it fields of bool, int, str, enum and tuple only"
 
 
 def _may_be_in_a_variant(value: object) -> bool:

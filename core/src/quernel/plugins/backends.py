@@ -8,11 +8,10 @@ import threading
 from importlib import import_module
 from typing import NamedTuple, final
 
-import attrs
-
 from quernel.errors import PluginError
 from quernel.plugins.entries import BACKENDS, PluginEntry, installed_entries
 from quernel.runtime.operations import PLUGIN_API, Backend
+from quernel.values import frozen
 
 __all__ = ["BackendCatalog", "BackendInfo", "load_plugin_module"]
 
@@ -20,7 +19,7 @@ _EXTRAS = ("cpu", "cuda", "opencl")
 _NAME = r"[a-z][a-z0-9_-]*"  # device strings know no case, and put meaning into : and ,
 
 
-@attrs.frozen
+@frozen
 class BackendInfo:
     """One entry of a backend, whether it works or not.
 

@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, final
 
-import attrs
-
 from quernel.dtypes import ArrayType, ParameterType
 from quernel.errors import CompilationError, QuernelError
+from quernel.values import evolve, field_names
 
 if TYPE_CHECKING:
     from quernel.compiler.definition import ForeignSource, KernelDefinition, Specialization
@@ -114,8 +113,7 @@ class ForeignOrigin:
     def capture(self) -> CapturedCode:
         """Its text, which never changes."""
         if self._captured is None:
-            from hashlib import sha256
-
+            from quernel.digests import sha256
             from quernel.identity import CapturedCode, Guards, encode
 
             source = self.source
@@ -128,7 +126,7 @@ class ForeignOrigin:
         """The source with the types of its parameters."""
         from quernel.compiler.definition import KernelDefinition
 
-        made = attrs.evolve(made, parameters=tuple(self._passed(name, given) for name, given in made.parameters))
+        made = evolve(made, parameters=tuple(self._passed(name, given) for name, given in made.parameters))
         return KernelDefinition(_id(self.name, captured, values, made), made, foreign=self.source)
 
     def _passed(self, name: str, given: ParameterType) -> tuple[str, ParameterType]:
@@ -156,4 +154,4 @@ def _encodable(given: ParameterType) -> tuple[object, ...]:
 
 
 def _encodable_options(options: Any) -> Mapping[str, object]:
-    return {field.name: getattr(options, field.name) for field in type(options).__attrs_attrs__}
+    return {name: getattr(options, name) for name in field_names(type(options))}

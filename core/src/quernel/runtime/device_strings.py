@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
-
 from quernel.errors import DeviceError
 from quernel.runtime.operations import DeviceInfo
+from quernel.values import frozen
 
 __all__ = ["KINDS", "DeviceChoice", "parse_device_string", "select_device"]
 
@@ -18,7 +17,7 @@ KINDS = ("cpu", "gpu", "accelerator")
 _FORM = "write auto, BACKEND, BACKEND:NUMBER, BACKEND:KIND, BACKEND:KIND:N, BACKEND:NAME or BACKEND:UUID"
 
 
-@attrs.frozen
+@frozen
 class DeviceChoice:
     """One alternative of a device string; `backend` is `None` for `auto`."""
 

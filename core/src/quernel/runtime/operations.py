@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
-import attrs
 import numpy as np
 
 from quernel.errors import DeviceError
+from quernel.values import frozen
 
 if TYPE_CHECKING:
     from quernel.capabilities import TargetInfo
@@ -75,7 +75,7 @@ RepeatedLaunch = Callable[[], None]
 """`repeated()`: one launch again, arguments and all."""
 
 
-@attrs.frozen
+@frozen
 class Unavailable:
     """Why something is not there, and how to get it."""
 
@@ -83,7 +83,7 @@ class Unavailable:
     fix: str
 
 
-@attrs.frozen
+@frozen
 class DeviceInfo:
     """One device, known without opening it.
 
@@ -106,7 +106,7 @@ class DeviceInfo:
     details: tuple[tuple[str, str], ...] = ()
 
 
-@attrs.frozen
+@frozen
 class Health:
     """What `quernel doctor` shows of a backend.
 
@@ -121,7 +121,7 @@ class Health:
     notes: tuple[Unavailable, ...] = ()
 
 
-@attrs.define(eq=False)
+@final
 class Memory:
     """A block of device memory, owned by whoever allocated it and freed once.
 
@@ -131,9 +131,15 @@ class Memory:
         handle: the backend's own object.
     """
 
-    address: int
-    nbytes: int
-    handle: Any = None
+    __slots__ = ("address", "handle", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, handle: Any = None) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.handle = handle
+
+    def __repr__(self) -> str:
+        return f"Memory(address={self.address}, nbytes={self.nbytes}, handle={self.handle!r})"
 
 
 class DeviceOperations(ABC, Generic[LoadedT]):

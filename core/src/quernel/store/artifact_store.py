@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from quernel.digests import sha256
 from quernel.errors import StoreError
 from quernel.store.local_layer import SIZE_LIMIT_BYTES, LocalLayer
 from quernel.store.names import StoredArtifact, StoreNames
@@ -120,7 +120,7 @@ class ArtifactStore:
             names.append(self.names.ir(ir_key))
         if source_digest is not None:
             names.append(self.names.source(source_digest))
-        digest, day = hashlib.sha256(stored.payload).hexdigest(), today()
+        digest, day = sha256(stored.payload).hexdigest(), today()
         encoded = json.dumps(dict(statistics or {}), sort_keys=True, separators=(",", ":")).encode()
         rows = [
             MapRow(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from quernel.digests import sha256
 from quernel.errors import StoreError
 from quernel.forks import around, renewed
 from quernel.store.database import DamagedStoreError, Found, StoreReader, open_writable
@@ -21,6 +21,7 @@ from quernel.store.rows import (
 )
 from quernel.store.value_files import read_value_file
 from quernel.store.writer import StoreWriter, check_writable
+from quernel.values import evolve
 
 if TYPE_CHECKING:
     from quernel.store.environments import Environment
@@ -311,15 +312,13 @@ def read_payload(folder: str, row: MapRow, found: Found) -> bytes:
         raise DamagedRowError(f"its payload's mode is {found.payload_mode!r}")
     if len(payload) != row.payload_bytes:
         raise DamagedRowError(f"its payload has {len(payload)} bytes, not {row.payload_bytes}")
-    if hashlib.sha256(payload).hexdigest() != row.payload_digest:
+    if sha256(payload).hexdigest() != row.payload_digest:
         raise DamagedRowError("its payload's digest does not match")
     return payload
 
 
 def _with_day(name: str, value: bytes, day: int) -> bytes:
-    import attrs
-
-    return attrs.evolve(MapRow.decode(name, value), day=day).encode()
+    return evolve(MapRow.decode(name, value), day=day).encode()
 
 
 def _log_debug(message: str, *arguments: object) -> None:

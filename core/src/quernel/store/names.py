@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
-import attrs
+from quernel.digests import sha256
+from quernel.values import field, frozen
 
 if TYPE_CHECKING:
     from quernel.identity import IrKey, KernelCacheKey, SourceDigest
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 __all__ = ["StoreNames", "StoredArtifact"]
 
 
-@attrs.frozen
+@frozen
 class StoredArtifact:
     """A backend's artifact as the store keeps it: both parts are opaque here."""
 
     header: bytes
-    payload: bytes = attrs.field(repr=False)
+    payload: bytes = field(repr=False)
 
 
-@attrs.frozen
+@frozen
 class StoreNames:
     """Names the maps of one backend, artifact format and fingerprint: what their bytes have in common.
 
@@ -32,10 +32,10 @@ class StoreNames:
     backend: str
     artifact_format: int | str
     fingerprint: str
-    namespace: str = attrs.field(init=False, eq=False, repr=False)
 
-    @namespace.default
-    def _namespace_digest(self) -> str:
+    @property
+    def namespace(self) -> str:
+        """What the names of its maps have in common."""
         tag = "int" if isinstance(self.artifact_format, int) else "str"
         return _digest("quernel namespace 1", self.backend, tag, str(self.artifact_format), self.fingerprint)
 
@@ -62,7 +62,7 @@ class StoreNames:
 
 def _digest(*texts: str) -> str:
     """The sha256 of `texts`, each preceded by its length."""
-    sha = hashlib.sha256()
+    sha = sha256()
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
         sha.update(len(data).to_bytes(8, "big"))

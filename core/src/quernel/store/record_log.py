@@ -13,6 +13,7 @@ from quernel.errors import StoreError
 from quernel.forks import renewed
 from quernel.store.folders import make_folder, translated
 from quernel.store.records import CompilationBatchRecord, CompilationOutcome, CompilationRecord
+from quernel.values import field_names
 
 if TYPE_CHECKING:
     from quernel.settings import RecordsLevel
@@ -212,11 +213,9 @@ def _parsed(json: Any, line: str) -> dict[str, Any]:
 
 
 def _encoded(record: Record, level: RecordsLevel) -> dict[str, object]:
-    import attrs
-
     is_batch = isinstance(record, CompilationBatchRecord)
     content: dict[str, object] = {"record": "batch" if is_batch else "compilation"}
-    content |= attrs.asdict(record)
+    content |= {name: getattr(record, name) for name in field_names(type(record))}
     if isinstance(record, CompilationRecord):
         content["outcome"] = record.outcome.value
         if level != "full":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-import attrs
+from quernel.values import field, frozen
 
 __all__ = ["CompilationBatchRecord", "CompilationOutcome", "CompilationRecord"]
 
@@ -17,7 +17,7 @@ class CompilationOutcome(enum.Enum):
     REKEYED = "rekeyed"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CompilationRecord:
     """One kernel that was compiled, loaded from the store or found by another key.
 
@@ -35,8 +35,8 @@ class CompilationRecord:
     started_ns: int = 0
     duration_ns: int = 0
     stages: tuple[tuple[str, int], ...] = ()
-    ir: str | None = attrs.field(default=None, repr=False)
-    source: str | None = attrs.field(default=None, repr=False)
+    ir: str | None = field(default=None, repr=False)
+    source: str | None = field(default=None, repr=False)
     artifact_bytes: int = 0
     registers: int | None = None
     spills: int | None = None
@@ -48,7 +48,7 @@ class CompilationRecord:
     target: str = ""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class CompilationBatchRecord:
     """One batch: how many kernels were asked for (failures included), on how many workers, in which wall time."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import time
 
-import attrs
+from quernel.digests import sha256
+from quernel.values import frozen
 
 __all__ = [
     "DAY_SLICE",
@@ -49,7 +49,7 @@ def today() -> int:
     return int(min(max(now_s, 0.0), 86400.0 * _LAST_DAY) // 86400) if now_s == now_s else 0
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)  # neither is used, and both would slow the import down
+@frozen(kw_only=True, eq=False, repr=False)  # neither is used, and both would slow the import down
 class MapRow:
     """One row of a map.
 
@@ -83,7 +83,7 @@ class MapRow:
         for field in (*(text.encode("utf-8", "surrogatepass") for text in texts), self.statistics, self.header):
             pieces += (_LENGTH.pack(len(field)), field)
         body = b"".join(pieces)
-        return body + hashlib.sha256(body).digest()
+        return body + sha256(body).digest()
 
     @classmethod
     def decode(cls, name: str, value: object) -> MapRow:
@@ -95,7 +95,7 @@ class MapRow:
         if type(value) is not bytes or len(value) < _FIXED.size + _SEAL_BYTES:
             raise DamagedRowError("not the bytes of a row")
         body, seal = value[:-_SEAL_BYTES], value[-_SEAL_BYTES:]
-        if hashlib.sha256(body).digest() != seal:
+        if sha256(body).digest() != seal:
             raise DamagedRowError("its digest does not match")
         magic, version, flags, day, digest, payload_bytes = _FIXED.unpack_from(body)
         if magic != _MAGIC or version != _FORMAT:
