@@ -191,7 +191,7 @@ def encode_variant(variant: object) -> bytes:
     return _strict.body(variant)
 
 
-_VARIANT_FIX = "decorate it with @frozen and give it fields of bool, int, str, enum and tuple only"
+_VARIANT_FIX = "decorate it with @attrs.frozen and give it fields of bool, int, str, enum and tuple only"
 
 
 def _may_be_in_a_variant(value: object) -> bool:
