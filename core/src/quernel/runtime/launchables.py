@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
-import attrs
-
 from quernel import settings
+from quernel.values import evolve
 
 if TYPE_CHECKING:
     from quernel.geometry import LaunchForm
@@ -68,9 +67,9 @@ class Launchable:
     ) -> None:
         self.origin = origin
         self.parameters = parameters
-        self.options = options if checked is None else attrs.evolve(options, checked=checked)
+        self.options = options if checked is None else evolve(options, checked=checked)
         self.checked = checked
-        self._options_when_checked = attrs.evolve(options, checked=True)
+        self._options_when_checked = evolve(options, checked=True)
         self.block = block
         self.device = device
         self.interpret = interpret
