@@ -28,6 +28,7 @@ __all__ = [
     "check_driver",
     "driver_started",
     "in_child",
+    "is_left_behind",
     "renewed",
     "starting_driver",
 ]
@@ -69,12 +70,17 @@ def check_driver(backend: str) -> None:
     Raises:
         DeviceError: it was.
     """
-    if backend in _left_behind:
+    if is_left_behind(backend):
         from quernel.errors import DeviceError
 
         raise DeviceError(
             f"{backend} was started before this process was forked: its driver does not survive a fork", fix=FORKED_FIX
         )
+
+
+def is_left_behind(backend: str) -> bool:
+    """Whether the driver of a backend was started before this process was forked, so that `check_driver` raises."""
+    return backend in _left_behind
 
 
 # --- what is renewed --------------------------------------------------------------------------------------------------

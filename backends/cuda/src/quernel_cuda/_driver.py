@@ -6,20 +6,24 @@ The driver is loaded when a function here is first called. Calls that work on a 
 
 from __future__ import annotations
 
+import ctypes
+import os
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakSet
 
 from quernel.errors import DeviceError, LaunchError, QuernelError, ValidationError
-from quernel.forks import check_driver, in_child, starting_driver
-from quernel_cuda.ahead import importing
+from quernel.forks import check_driver, in_child, is_left_behind, starting_driver
+from quernel_cuda.ahead import Meanwhile
 
 __all__ = [
     "Context",
     "DriverMissingError",
     "LostContextError",
+    "begin",
     "call",
     "driver",
     "driver_version",
@@ -84,8 +88,11 @@ _INSTALL: Final = (
 _lock = threading.Lock()
 _loaded: Any = None
 _missing: tuple[str, str] | None = None
-_absent = False
 """What stands in the way, and the mend."""
+_absent = False
+_beginning: Meanwhile[None] | None = None
+"""The start of the driver, where it was begun before its bindings were imported."""
+_LIBRARY: Final = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
 
 
 def driver() -> Any:
@@ -107,21 +114,47 @@ def driver() -> Any:
         return _loaded
 
 
+def begin() -> None:
+    """Begins to start the driver, on a thread: its bindings can be imported meanwhile. Any thread.
+
+    What is wrong with it, `driver` says.
+    """
+    global _beginning
+    with _lock:
+        if _beginning is None and _loaded is None and _missing is None and not is_left_behind("cuda"):
+            _beginning = Meanwhile(_start)
+
+
+def _start() -> None:
+    with suppress(_NotStartedError, OSError, AttributeError):  # The bindings meet it too, and know more of it.
+        library = ctypes.CDLL(_LIBRARY)
+        with starting_driver("cuda"):
+            if library.cuInit(0):
+                raise _NotStartedError
+
+
+class _NotStartedError(Exception):
+    """The driver has reported a status."""
+
+
 def _renew_after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
+    global _lock, _beginning
+    _lock, _beginning = threading.Lock(), None
 
 
 in_child(_renew_after_fork)
 
 
 def _load() -> Any:
-    global _loaded, _missing, _absent
+    global _loaded, _missing, _absent, _beginning
     try:
         from cuda.bindings import driver as bindings
 
-        with importing():
-            status, *_ = bindings.cuInit(0)
+        if _beginning is not None:
+            _beginning.import_next()
+            _beginning.result()
+            _beginning = None
+        status, *_ = bindings.cuInit(0)
     except ImportError as error:
         _missing = f"cuda-python cannot be imported: {error}", "pip install --force-reinstall cuda-python"
     except Exception as error:  # the loader's own classes differ between versions of cuda-python

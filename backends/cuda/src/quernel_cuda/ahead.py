@@ -1,53 +1,100 @@
-"""Imports beside the driver: what a launch needs is imported by a thread while the driver starts, which takes longer.
+"""Python beside the driver: a thread starts it and opens contexts while this one imports what comes next.
 
-`cuInit` keeps one core busy for about 100 ms without Python's lock, and all modules that follow it take half of that.
+Starting the driver and opening a context take 100 ms and more each, without Python's lock; the modules of a launch take
+about as long, and those of a compilation longer. All imports stay with one thread, as two may wait for each other.
 """
 
 from __future__ import annotations
 
-import sys
+import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
-from typing import Final
+from typing import Final, Generic, TypeVar
 
-__all__ = ["importing"]
+__all__ = ["Meanwhile"]
 
-_MODULES: Final = (
+T = TypeVar("T")
+
+_OF_LAUNCHES: Final = (
     "quernel_cuda.compiler",
     "quernel_cuda.targets",
     "quernel_cuda.device",
     "quernel.store.compilation",
     "quernel.compiler.loader",
     "quernel.compiler.batch",
+    "quernel.runtime.launchers",
+    "quernel.runtime.streams",
+    "quernel.compiler.records",
+    "quernel.store.record_log",
 )
 """In the order in which opening a device and launching on it want them. Packages come with their first module."""
 
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """Imports by a thread until the context ends. The caller imports nothing within it: two may wait for each other."""
-    if _MODULES[-1] in sys.modules:
-        yield
-        return
-    is_over = threading.Event()
-    thread = threading.Thread(target=_import, args=(is_over,), name="quernel-cuda-imports")
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+_OF_COMPILATIONS: Final = (
+    "quernel.compiler.key_locks",
+    "quernel.compiler.executors",
+    "quernel.compiler.job",
+    "quernel.lang",
+    "quernel_cuda.lowering",
+    "cuda.bindings.nvrtc",
+    "quernel.store.byte_disk",
+)
+"""Likewise of compiling a kernel and of storing it."""
 
 
-def _import(is_over: threading.Event) -> None:
-    with suppress(Exception):  # Whoever wants the module next is told.
-        for name in _MODULES:
-            if is_over.is_set():
+class Meanwhile(Generic[T]):
+    """What `work` gives or raises, once a thread has done it. `work` MUST NOT import anything.
+
+    `import_next` makes use of the time until then; `result` waits.
+    """
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._given: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="quernel-cuda-start")
+        try:
+            self._thread.start()
+        except RuntimeError:  # There are as many threads as there may be.
+            self._run()
+
+    def _run(self) -> None:
+        try:
+            self._given.append(self._work())
+        except BaseException as error:  # It is raised where the result is asked for.
+            self._error = error
+
+    def import_next(self) -> None:
+        """Imports what the next launch needs, for as long as the work goes on."""
+        for step in _steps():
+            if not self._thread.is_alive():
                 return
-            import_module(name)
-        _find_out()
+            with suppress(Exception):  # Whoever wants the module next is told.
+                step()
+
+    def result(self) -> T:
+        """What the work gave. To be asked for once.
+
+        Raises:
+            BaseException: what the work raised.
+        """
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._given.pop()
+
+
+def _steps() -> Iterator[Callable[[], object]]:
+    """What to do next, one import after the other; those for compiling only where no store can have the kernel."""
+    for name in _OF_LAUNCHES:
+        yield lambda name=name: import_module(name)  # type: ignore[misc]  # mypy knows no defaults of a lambda
+    yield _find_out
+    if _has_store():
+        return
+    for name in _OF_COMPILATIONS:
+        yield lambda name=name: import_module(name)  # type: ignore[misc]  # as above
 
 
 def _find_out() -> None:
@@ -57,3 +104,11 @@ def _find_out() -> None:
 
     build_id_hash("quernel", "quernel_cuda")
     _toolchain.version()
+
+
+def _has_store() -> bool:
+    """Whether kernels were kept here before."""
+    from quernel import settings
+    from quernel.store import current_environment
+
+    return not settings.no_cache() and os.path.exists(os.path.join(current_environment().store_path, "cache.db"))

@@ -48,9 +48,10 @@ _UNTIMED: Final = 2
 class CudaDevice(DeviceOperations[Loaded]):
     """One device. Launches run on in its streams; every method may be called from any thread."""
 
-    def __init__(self, info: DeviceInfo, compiler: CudaCompiler) -> None:
+    def __init__(self, info: DeviceInfo, compiler: CudaCompiler, context: Context) -> None:
+        """Takes over `context`, and gives it back should it raise."""
         self.info = info
-        self._context = Context(info.index)
+        self._context = context
         try:
             self._target = CudaTarget(compiler, self._context)
             with self._context:

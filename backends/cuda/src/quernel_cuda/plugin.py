@@ -24,6 +24,9 @@ class CudaBackend(Backend):
 
     def devices(self) -> tuple[DeviceInfo, ...] | Unavailable:
         """The devices, in the driver's order."""
+        from quernel_cuda import _driver
+
+        _driver.begin()
         from quernel_cuda.inventory import device_infos, driver_problem
 
         problem = driver_problem()
@@ -59,11 +62,21 @@ class CudaBackend(Backend):
         Raises:
             DeviceError: the driver refuses.
         """
-        from quernel_cuda.device import CudaDevice
-        from quernel_cuda.inventory import capability
-        from quernel_cuda.targets import target_of_device
+        from quernel_cuda._driver import Context
+        from quernel_cuda.ahead import Meanwhile
 
-        return CudaDevice(info, self.compiler(target_of_device(*capability(info.index))))
+        opening = Meanwhile(lambda: Context(info.index))
+        try:
+            opening.import_next()
+            from quernel_cuda.device import CudaDevice
+            from quernel_cuda.inventory import capability
+            from quernel_cuda.targets import target_of_device
+
+            compiler = self.compiler(target_of_device(*capability(info.index)))
+        except BaseException:
+            opening.result().release()
+            raise
+        return CudaDevice(info, compiler, opening.result())
 
     def health(self) -> Health:
         """Versions of cuda-python, NVRTC and the driver, and what is missing."""
