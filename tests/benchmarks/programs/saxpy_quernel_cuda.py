@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 
 import quernel as qn
@@ -13,4 +15,5 @@ gpu = qn.device("cuda")
 x = np.arange(100_000, dtype=np.float32)
 gx, gy = gpu.array(x), gpu.zeros(len(x), qn.f32)
 saxpy.over(len(x))(2.0, gx, gy)
-assert np.array_equal(gy.numpy(), 2 * x)
+if not np.array_equal(gy.numpy(), 2 * x) and "QUERNEL_BENCHMARK_UNCHECKED" not in os.environ:
+    raise SystemExit("wrong result")

@@ -95,6 +95,7 @@ def _steps() -> Iterator[Callable[[], object]]:
         return
     for name in _OF_COMPILATIONS:
         yield lambda name=name: import_module(name)  # type: ignore[misc]  # as above
+    yield _load_compiler
 
 
 def _find_out() -> None:
@@ -104,6 +105,13 @@ def _find_out() -> None:
 
     build_id_hash("quernel", "quernel_cuda")
     _toolchain.version()
+
+
+def _load_compiler() -> None:
+    """Tens of megabytes of NVRTC."""
+    from quernel_cuda import _toolchain
+
+    _toolchain.supported_architectures()
 
 
 def _has_store() -> bool:
