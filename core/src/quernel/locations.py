@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quernel.values import frozen
+from quernel.values import evolve, field, frozen
 
 
 @frozen
@@ -18,7 +18,7 @@ class Location:
     column: int = 0
     end_line: int = 0
     end_column: int = 0
-    called_from: Location | None = attrs.field(default=None, eq=False, repr=False)
+    called_from: Location | None = field(default=None, eq=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column + 1}"
@@ -31,8 +31,8 @@ NOWHERE = Location("<nowhere>", 0)
 def called_at(location: Location, call: Location) -> Location:
     """A location within a function that was inlined where it was called."""
     if location.called_from is None:
-        return attrs.evolve(location, called_from=call)
-    return attrs.evolve(location, called_from=called_at(location.called_from, call))
+        return evolve(location, called_from=call)
+    return evolve(location, called_from=called_at(location.called_from, call))
 
 
 def call_chain(location: Location | None) -> tuple[str, ...]:
