@@ -6,10 +6,12 @@ are. What `quernel` and `quernel.compiler` hold is taken from the docstrings. No
 
 from __future__ import annotations
 
+import enum
 import re
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version as version_of
-from typing import Any
+from typing import Any, get_args
 
 project = "Quernel"
 author = "The Quernel authors"
@@ -41,16 +43,38 @@ _MADE_BY_THE_CORE = {
     *("SpecializedKernel", "Stream", "Launcher", "BoundLaunch", "KernelLoader", "Kernels", "Pending"),
 }
 """Classes that no user calls: how they are made is nobody's business."""
-_REFUSED = re.compile(r", \*(\*unknown|more)(: Never|: Any)?|(?<= = )<object object at \w+>")
+_REFUSED = re.compile(
+    r", \*(\*unknown|more)(: Never|: Any)?|(?<= = )(<object object at \w+>|Location\(file='<nowhere>'[^)]*\))"
+)
 """What stands in a signature only so that its refusal names the fix, and defaults that have no name."""
+_PARAMETERS = re.compile(r"~(?:\w+\.)*(?=~?\w)")
+"""What autodoc leaves before names where it cannot read a signature, as that of `submit(fn, *args: P.args)`."""
 _COLON = "\ue000"
 """Stands for colons of attributes while napoleon, which takes what is before one for a type, looks at them."""
 
 
+@cache
+def _unions() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """The closed unions of the IR as they come out spelled, and what they are called."""
+    nodes = import_module("quernel.ir.nodes")
+    spelled = {
+        name: r" \| ".join(rf"(?:~?quernel\.ir\.nodes\.)?{part.__name__}" for part in get_args(getattr(nodes, name)))
+        for name in ("Expr", "Stmt")
+    }
+    return tuple((re.compile(text), name) for name, text in spelled.items())
+
+
+def _by_name(text: str) -> str:
+    for union, name in _unions():
+        text = union.sub(name, text)
+    return text
+
+
 def _shown_signature(app: Any, what: str, name: str, obj: Any, options: Any, signature: Any, returned: Any) -> Any:
-    if what == "class" and name.rpartition(".")[2] in _MADE_BY_THE_CORE:
+    if what == "class" and name.rpartition(".")[2] in _MADE_BY_THE_CORE and not name.startswith("quernel.ir."):
         return "", ""
-    return signature and _REFUSED.sub(lambda found: "" if found[1] else "…", signature), returned
+    shown = signature and _by_name(_REFUSED.sub(lambda found: "" if found[1] else "...", signature))
+    return _PARAMETERS.sub("", shown) if shown and "[~P]" in shown else shown, returned and _by_name(returned)
 
 
 def _shown_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -69,12 +93,14 @@ def _shown_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lin
         lines[:] = [f"`qn.Array{rank}[T]` annotates an array of {f'rank {rank}' if rank else 'any rank'}."]
     elif name == "quernel.Const":
         lines[:] = ["`qn.Const[T]` annotates a parameter whose value is fixed when the kernel is compiled."]
+    elif isinstance(obj, type) and issubclass(obj, enum.Enum):
+        lines += ["", f"Members: {', '.join(f'`{member.name}`' for member in obj)}."]
     if lines and what in ("attribute", "property", "data"):
         lines[0] = lines[0].replace(":", _COLON)
 
 
 def _colons_back(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    lines[:] = [line.replace(_COLON, ":") for line in lines]
+    lines[:] = [_by_name(line.replace(_COLON, ":")) for line in lines]
 
 
 def setup(app: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import html
 import importlib.util
 import os
 import re
@@ -142,6 +144,26 @@ def test_every_public_name_is_on_its_page(
     elsewhere.add("bool")  # without an anchor, as all of Python's own would lead to it
     anchors = links[site / "reference" / page].anchors
     assert [name for name in names if f"{prefix}.{name}" not in anchors and name not in elsewhere] == []
+
+
+def shown(page: Path) -> str:
+    """The text of a page's article, as a reader sees it."""
+    article = page.read_text(encoding="utf-8").partition("<article")[2].partition("</article>")[0]
+    return html.unescape(re.sub(r"<[^>]+>", "", article))
+
+
+def test_signatures_are_for_readers(site: Path) -> None:
+    for name in ("python", "python-compiler", "python-ir"):
+        text = shown(site / "reference" / f"{name}.html")
+        assert not re.search(r"~\w|<nowhere>|<object object|<class '|Const \| Local[^\n]*\)", text), name
+
+
+def test_every_member_of_an_enumeration_of_the_ir_is_named(site: Path) -> None:
+    text = shown(site / "reference" / "python-ir.html")
+    enums = [kind for kind in vars(quernel.ir.nodes).values() if isinstance(kind, type) and issubclass(kind, enum.Enum)]
+    assert len(enums) > 8
+    for kind in enums:
+        assert f"Members: {', '.join(member.name for member in kind)}." in text, kind.__name__
 
 
 @pytest.mark.parametrize(
