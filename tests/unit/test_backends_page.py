@@ -31,6 +31,7 @@ from quernel.compiler import (
     Specialization,
 )
 from quernel.geometry import Geometry
+from quernel.plugins.hooks import HookSpecifications
 from quernel.runtime.exchange import MemoryExchange
 from quernel.runtime.host_memory import HostMemoryOperations
 from quernel.runtime.operations import Backend, DeviceInfo, DeviceOperations, Health, Memory, Unavailable
@@ -129,6 +130,34 @@ def test_errors_that_a_backend_raises_exist() -> None:
     raised = re.findall(r"^\| `(\w+Error)` \|", PROSE, re.MULTILINE)
     assert len(raised) == 5
     assert all(issubclass(getattr(errors, name), errors.QuernelError) for name in raised)
+
+
+def test_both_lists_of_what_is_for_backends_have_all_that_pages_and_the_tutorial_import() -> None:
+    texts = [block.text for page in (PAGE, GUIDE) for block in blocks_of(page) if block.language == "python"]
+    texts += [path.read_text(encoding="utf-8") for path in (TUTORIAL.parent / "src").rglob("*.py")]
+    imported = {
+        name for text in texts for name in re.findall(r"^ *(?:from|import) (quernel\.[\w.]+)", text, re.MULTILINE)
+    }
+    imported |= set(re.findall(r"^From `(quernel\.[\w.]+)`", PROSE, re.MULTILINE))
+    imported -= {"quernel.runtime.devices"}  # what the guide opens a backend with that is not installed
+    compatibility = (DOCS / "reference" / "compatibility.md").read_text(encoding="utf-8")
+    (there,) = re.findall(r"^Everything imported from .*? is for backends", PROSE, re.MULTILINE | re.DOTALL)
+    (covered,) = re.findall(r"^\*\*What it covers\*\*.*?\n\n", compatibility, re.MULTILINE | re.DOTALL)
+    for text in (there, covered):
+        listed = re.findall(r"`(quernel\.[\w.]+)`", text)
+        assert not [name for name in imported if not any(f"{name}.".startswith(f"{one}.") for one in listed)]
+    assert len(imported) > 15
+
+
+def test_every_hook_has_its_row() -> None:
+    hooks = {name for name in vars(HookSpecifications) if name.startswith("quernel_")}
+    shown = {
+        name: set(re.findall(r"\w+", arguments))
+        for name, arguments in re.findall(r"^\| `(quernel_\w+)\((\w+)\)`", PROSE, re.MULTILINE)
+    }
+    assert shown.keys() == hooks
+    for name, arguments in shown.items():
+        assert set(inspect.signature(getattr(HookSpecifications, name)).parameters) == {"self", *arguments}
 
 
 @pytest.mark.parametrize("page", [PAGE, GUIDE])

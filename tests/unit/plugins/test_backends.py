@@ -12,6 +12,7 @@ from quernel.errors import PluginError
 from quernel.installing import install_backend, upgrade
 from quernel.plugins.backends import BackendCatalog
 from quernel.plugins.entries import BACKENDS
+from quernel.testing.pages import blocks_of
 
 
 @pytest.fixture
@@ -67,6 +68,15 @@ def test_newer_plugin_asks_for_a_newer_core_and_an_older_one_for_its_own_upgrade
     install("old", {BACKENDS: {"old": "plug_old"}}, plug_old=backend_source("old", api=0))
     fixes = {info.name: info.fix for info in catalog.infos()}
     assert fixes == {"new": upgrade("quernel"), "old": "pip install --upgrade old"}
+
+
+def test_a_mismatch_is_reported_as_the_page_about_compatibility_shows(install: Any, catalog: BackendCatalog) -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "compatibility.md"
+    (shown,) = [block.text for block in blocks_of(page) if block.language == "text"]
+    install("quernel-mine", {BACKENDS: {"mine": "plug_mine"}}, "2.0", plug_mine=backend_source("mine", api=2))
+    with pytest.raises(PluginError, match="plugin API 2") as caught:
+        catalog.load("mine")
+    assert str(caught.value) == shown.rstrip("\n").replace("pip install --upgrade quernel", upgrade("quernel"))
 
 
 def test_api_version_is_checked_before_anything_of_the_plugin_is_called(
