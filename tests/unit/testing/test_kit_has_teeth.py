@@ -24,7 +24,7 @@ def outcomes_of(folder: Path, faults: list[str], *arguments: str) -> dict[str, A
     (info / "entry_points.txt").write_text("[quernel.backends]\n" + "".join(entries))
     for fault in faults:
         (folder / f"wrong_{fault.replace('-', '_')}.py").write_text(
-            "from tests.unit.testing.wrong_backends import QUERNEL_PLUGIN_API, backend_of\n"
+            f"from tests.unit.testing.{FAULTS[fault].module} import QUERNEL_PLUGIN_API, backend_of\n"
             f"quernel_backend = lambda: backend_of({fault!r})\n"
         )
     path = os.pathsep.join(filter(None, [str(folder), str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -1,4 +1,4 @@
-"""Backends that are right but for one fault each, made of the interpreter and of the CPU backend.
+"""Backends that are right but for one fault each, made of the interpreter; and what is said of all faults.
 
 The kit must see each fault, in the part that is about it and nowhere else. `FAULTS` says which parts those are.
 """
@@ -43,14 +43,12 @@ from quernel.reference.device import ReferenceDevice
 from quernel.reference.plugin import ReferenceBackend
 from quernel.runtime.operations import Backend, DeviceInfo, Memory
 from quernel.testing.bounds import BOUNDS
-from quernel_cpu.device import CpuDevice
-from quernel_cpu.plugin import CpuBackend
-from quernel_cpu.target import CpuTarget
 
 QUERNEL_PLUGIN_API: Final = 1
 
 
 RANDOM: Final = frozenset({"random_kernels"})
+STORES: Final = "wrong_stores"
 
 
 @attrs.frozen
@@ -62,14 +60,14 @@ class Fault:
         seen_by: the test of that part that must fail.
         compiles: what becomes of a kernel's IR before it is lowered.
         touches: further parts that use what is wrong, and may fail too.
-        base: `reference` or `cpu`.
+        module: where the backend is made.
     """
 
     part: str
     seen_by: str
     compiles: Callable[[Module], Module] | None = None
     touches: frozenset[str] = frozenset()
-    base: str = "reference"
+    module: str = "wrong_backends"
 
 
 # --- kernels that are compiled wrongly --------------------------------------------------------------------------------
@@ -188,9 +186,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "runs-past-the-edge": Fault("launches", "test_every_point_of_a_volume_runs_once"),
     "one-argument-buffer": Fault("threads", "test_threads_launch_one_kernel_with_arguments_of_their_own"),
     "forks-badly": Fault("closing", "test_a_forked_child_goes_on_or_is_told_that_it_cannot"),
-    "stores-first": Fault("loading", "test_nothing_is_kept_before_it_is_loaded", base="cpu"),
-    "takes-any-fingerprint": Fault("store", "test_an_artifact_of_another_fingerprint_is_not_taken", base="cpu"),
-    "forgets-at-the-end": Fault("persistence", "test_the_second_process_loads_all_and_compiles_nothing", base="cpu"),
+    "stores-first": Fault("loading", "test_nothing_is_kept_before_it_is_loaded", module=STORES),
+    "takes-any-fingerprint": Fault("store", "test_an_artifact_of_another_fingerprint_is_not_taken", module=STORES),
+    "forgets-at-the-end": Fault("persistence", "test_the_second_process_loads_all_and_compiles_nothing", module=STORES),
 }
 
 
@@ -303,58 +301,5 @@ class WrongBackend(ReferenceBackend):
         return Device(info, self.compiler(self.target_info("")))
 
 
-# --- artifacts that are kept wrongly ----------------------------------------------------------------------------------
-
-_stored_here: set[Any] = set()
-
-
-class Target(CpuTarget):
-    """The CPU's, with the fault of its name."""
-
-    fault: str
-
-    def open_store(self, environment: Any) -> Any:
-        if self.fault != "takes-any-fingerprint" or environment is None:
-            return super().open_store(environment)
-        from quernel.store.compilation import opened_store
-
-        return opened_store(self.compiler.target_info.backend, "any", 1, environment)
-
-    def load(self, key: Any, artifact: Any) -> Any:
-        if self.fault == "stores-first":
-            super().store(key, artifact, None)
-        return super().load(key, artifact)
-
-    def store(self, key: Any, artifact: Any, *given: Any) -> bool:
-        _stored_here.add(key)
-        return super().store(key, artifact, *given)
-
-    def stored(self, key: Any) -> Any:
-        if self.fault == "forgets-at-the-end" and key not in _stored_here:
-            return None
-        return super().stored(key)
-
-
-class WrongStoreBackend(CpuBackend):
-    """The CPU under the name of a fault."""
-
-    def __init__(self, fault: str) -> None:
-        self.fault = fault
-        self.name = f"wrong-{fault}"
-
-    def devices(self) -> Any:
-        return tuple(attrs.evolve(info, backend=self.name) for info in super().devices())
-
-    def target_info(self, target: str) -> TargetInfo:
-        return attrs.evolve(super().target_info(target), backend=self.name)
-
-    def open(self, info: DeviceInfo) -> CpuDevice:
-        device = CpuDevice(info, self.compiler(self.target_info("")))
-        target = Target(device.target.compiler)
-        target.fault = self.fault
-        device._target = target
-        return device
-
-
 def backend_of(fault: str) -> Backend:
-    return (WrongStoreBackend if FAULTS[fault].base == "cpu" else WrongBackend)(fault)
+    return WrongBackend(fault)

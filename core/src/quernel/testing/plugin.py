@@ -7,7 +7,8 @@ several times. Without either, `quernel_device` is the first device of every bac
 
 `@pytest.mark.quernel_needs("f64", "barriers")` names fields of `Capabilities`, and `memory_bytes=` an amount of the
 device's memory: a device that does not declare them skips the test. A test that is parametrised by `qn.f64`, `qn.f16`
-or `qn.bf16` needs that type without saying so. Names that are no capability are those of `quernel.testing.claims`:
+or `qn.bf16` needs that type without saying so. `"exact"` stands for `exact_f32` or `exact_f64`, by those types.
+Names that are no capability are those of `quernel.testing.claims`:
 `"host_access"` stands for a device that reaches the host's memory, for tests that are about NumPy arrays as they are;
 `quernel.testing.launching` is for all others.
 """
@@ -176,7 +177,8 @@ def missing(item: pytest.Item, device: qn.Device) -> list[str]:
     needed: list[str] = []
     memory_bytes = 0
     for mark in item.iter_markers("quernel_needs"):
-        needed += mark.args
+        for name in mark.args:
+            needed += _exactness_of(item) if name == "exact" else [name]
         memory_bytes = max(memory_bytes, mark.kwargs.get("memory_bytes", 0))
     needed += _types_of(item)
     claims = claims_of(device) if needed else {}
@@ -194,6 +196,17 @@ def _types_of(item: pytest.Item) -> Iterator[str]:
     gated: tuple[Any, ...] = (qn.f16, qn.bf16, qn.f64)
     for value in _parameters(item).values():
         yield from (dtype.name for dtype in gated if value is dtype)
+
+
+def _exactness_of(item: pytest.Item) -> Iterator[str]:
+    """The capabilities that say whether operations on those types round as IEEE 754 says."""
+    import quernel as qn
+
+    for value in _parameters(item).values():
+        if any(value is dtype for dtype in (qn.f16, qn.bf16, qn.f32)):
+            yield "exact_f32"
+        elif value is qn.f64:
+            yield "exact_f64"
 
 
 def _host_memory_bytes() -> int:

@@ -180,6 +180,7 @@ def test_a_shift_computes_in_the_type_of_its_left_side(quernel_device: Any, dtyp
     assert_equal(out, [wrap(x << n, dtype) for x, n in zip(a, counts, strict=True)], a, b)
 
 
+@pytest.mark.quernel_needs("exact")
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
 def test_min_and_max_are_pythons(quernel_device: Any, dtype: Any) -> None:
     a, b = pairs(edges(dtype), edges(dtype))
@@ -204,6 +205,7 @@ def test_unary_operators_on_integers_wrap(quernel_device: Any, dtype: Any) -> No
     assert_equal(inverted, [wrap(~x, dtype) for x in a], a)
 
 
+@pytest.mark.quernel_needs("exact")
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_unary_operators_on_floats_change_the_sign_alone(quernel_device: Any, dtype: Any) -> None:
     a = edges(dtype)
@@ -214,6 +216,7 @@ def test_unary_operators_on_floats_change_the_sign_alone(quernel_device: Any, dt
     assert_equal(absolute, [math.fabs(x) for x in a], a)
 
 
+@pytest.mark.quernel_needs("exact")
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize(
     ("kernel", "ufunc"),
@@ -268,7 +271,7 @@ def test_floor_division_and_remainder_of_f32_are_pythons_in_f32(quernel_device: 
         assert_equal(rest, np.remainder(array(a, qn.f32), array(b, qn.f32)).tolist(), a, b)
 
 
-@pytest.mark.quernel_needs("f64")
+@pytest.mark.quernel_needs("f64", "exact_f64")
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_true_division_of_integers_gives_f64(quernel_device: Any, dtype: Any) -> None:
     a, b = pairs(edges(dtype), [value for value in edges(dtype) if value])
@@ -409,6 +412,7 @@ def columns(dtype: Any, count: int) -> list[np.ndarray[Any, Any]]:
     return [rng.standard_normal(400).astype(dtype.numpy) for _ in range(count)]
 
 
+@pytest.mark.quernel_needs("exact")
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_a_product_within_a_sum_is_fused(quernel_device: Any, dtype: Any) -> None:
     a, b, c = columns(dtype, 3)
@@ -420,6 +424,7 @@ def test_a_product_within_a_sum_is_fused(quernel_device: Any, dtype: Any) -> Non
         assert_equal(out, [exact.fused(sign * x, y, sign_c * z, dtype) for x, y, z in rows], rows)
 
 
+@pytest.mark.quernel_needs("exact")
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_of_two_products_the_right_one_is_fused(quernel_device: Any, dtype: Any) -> None:
     a, b, c, d = columns(dtype, 4)
@@ -429,6 +434,7 @@ def test_of_two_products_the_right_one_is_fused(quernel_device: Any, dtype: Any)
     assert_equal(out, [exact.fused(x, y, z, dtype) for x, y, z in rows], rows)
 
 
+@pytest.mark.quernel_needs("exact")
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_nothing_is_fused_where_contraction_is_off(quernel_device: Any, dtype: Any) -> None:
     a, b, c = columns(dtype, 3)

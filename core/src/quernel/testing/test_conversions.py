@@ -30,6 +30,7 @@ CASTS = {target: cast_kernel(target) for target in (*INTEGERS, *FLOATS)}
 
 
 @pytest.mark.parametrize("source", SCALARS, ids=str)
+@pytest.mark.quernel_needs("exact")
 @pytest.mark.parametrize("target", [*INTEGERS, *FLOATS], ids=str)
 def test_every_cast_is_exact(quernel_device: Any, source: Any, target: Any) -> None:
     a = edges(source)
@@ -190,6 +191,7 @@ def rounding_floats(x, near, down, up, toward_zero):
     toward_zero[i] = qn.trunc(x[i])
 
 
+@pytest.mark.quernel_needs("exact")
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_rounding_gives_integers_as_in_python(quernel_device: Any, dtype: Any) -> None:
     x = [0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.0, -0.0, 7.49, -7.51, 2.0**40, -(2.0**40), 0.49999997]
@@ -200,6 +202,7 @@ def test_rounding_gives_integers_as_in_python(quernel_device: Any, dtype: Any) -
         assert_equal(out, [meaning(value) for value in x], x)
 
 
+@pytest.mark.quernel_needs("exact")
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_rounding_of_the_package_keeps_the_type_and_the_sign_of_zero(quernel_device: Any, dtype: Any) -> None:
     x = edges(dtype) + [exact.rounded(value, dtype) for value in (0.5, 1.5, -0.4, -0.5, 8388609.5, 4503599627370497.5)]

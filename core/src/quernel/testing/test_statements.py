@@ -494,7 +494,7 @@ def mandelbrot(out, limit: int):
     out[y, x] = n
 
 
-@pytest.mark.quernel_needs("f64")
+@pytest.mark.quernel_needs("f64", "exact_f64")
 def test_a_whole_kernel_agrees_with_python(quernel_device: Any) -> None:
     out = np.zeros((16, 24), np.int32)
     on(quernel_device, mandelbrot.options(contract=False)).over(out.shape)(out, 50)
