@@ -220,3 +220,29 @@ def test_lanes_of_another_processor_stay_vectors_with_fused_operations(function:
     called = {name for name in re.findall(r"\bbl\s+(\S+)", assembly) if not name.startswith("q.")}
     assert not called
     assert len(re.findall(r"\bfml[as]\s+v", assembly)) > 5 * len(re.findall(r"\bfmadd\b", assembly))
+
+
+def test_logarithms_have_the_same_bits_with_instructions_of_avx512_and_without() -> None:
+    patterns = np.concatenate([np.arange(0, 1 << 32, 104729), np.arange(0, 1 << 12), 0x3F3504F3 + np.arange(-64, 64)])
+    x = patterns.astype(np.uint32).view(np.float32)
+    found = [applied(built(MathFunction.LOG, "own", level), x) for level in ("avx512", "avx2")]
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.parametrize(
+    ("function", "instructions"),
+    [
+        (MathFunction.EXP, ("vpermps", "vscalefps")),
+        (MathFunction.LOG, ("vgetmantps", "vgetexpps", "vfixupimmps")),
+        (MathFunction.POW, ("vgetmantps", "vgetexpps")),
+    ],
+    ids=lambda value: value.value if isinstance(value, MathFunction) else "",
+)
+def test_avx512_has_instructions_for_it(function: MathFunction, instructions: tuple[str, ...]) -> None:
+    source = "z[i] = x[i] ** y[i]" if function is MathFunction.POW else f"z[i] = math.{function.value}(x[i])"
+    module = module_of(f"i = qn.global_id()\n{source}", x=F1, y=F1, z=F1)
+    made = compiler_with("own", "avx512")
+    text = made.assembly(lowered(module, CONTIGUOUS, made))
+    assert all(instruction in text for instruction in instructions)
+    if function is MathFunction.LOG:
+        assert not re.search("vcmp[a-z_]+ps", text), "special numbers are told apart by one instruction"

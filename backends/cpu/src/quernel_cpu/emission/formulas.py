@@ -15,8 +15,7 @@ __all__ = ["Formula", "Term", "defined"]
 
 Operand: TypeAlias = "Term | float"
 
-_SCALED_TOGETHER = 16
-_ROUNDING_AS_IT_IS = 4
+_SIXTEEN = 16
 
 
 @attrs.frozen(eq=False)
@@ -101,10 +100,13 @@ class Formula:
 
     def number(self, value: float, single: str) -> Term:
         """A constant, in every lane."""
+        return Term(self, splat(single, self.literal(value, single), self.lanes), single)
+
+    def literal(self, value: float, single: str) -> str:
+        """A constant of one lane."""
         if single == "float":
             value = struct.unpack("<f", struct.pack("<f", value))[0]
-        text = float_literal(float(value)) if single in ("float", "double") else str(int(value))
-        return Term(self, splat(single, text, self.lanes), single)
+        return float_literal(float(value)) if single in ("float", "double") else str(int(value))
 
     def binary(self, name: str, left: Term, right: Operand) -> Term:
         """An instruction of two operands; `add` and the like of floats are `fadd` and the like."""
@@ -149,13 +151,8 @@ class Formula:
             value = self.multiply_add(value, x, coefficient)
         return value
 
-    def times_power_of_two(self, x: Term, exponent: Term, same: Term) -> Term:
-        """`x * 2**exponent` of an f32 and an i32 of at most 252 in size, rounded once where `x` is near 1.
-
-        `same`: the exponent as an f32, of which processors with AVX-512 take it.
-        """
-        if "avx512f" in self.unit.features and self.lanes and self.lanes % _SCALED_TOGETHER == 0:
-            return Term(self, self._scaled(x.text, same.text), "float")
+    def times_power_of_two(self, x: Term, exponent: Term) -> Term:
+        """`x * 2**exponent` of an f32 and an i32 of at most 252 in size, rounded once where `x` is near 1."""
         if "avx512f" in self.unit.features:  # There it is one instruction.
             vector, integers = wide("float", self.lanes), wide("i32", self.lanes)
             symbol = self.unit.declare(
@@ -167,16 +164,27 @@ class Formula:
             x = x * ((part + 127) << 23).as_bits()
         return x
 
-    def _scaled(self, x: str, exponent: str) -> str:
-        piece = wide("float", _SCALED_TOGETHER)
-        symbol = self.unit.declare(piece, "llvm.x86.avx512.mask.scalef.ps.512", piece, piece, piece, "i16", "i32")
-        whole, pieces = wide("float", self.lanes), []
-        for start in range(0, self.lanes, _SCALED_TOGETHER):
-            lanes = range(start, start + _SCALED_TOGETHER)
-            operands = (self.code.part(whole, x, lanes), self.code.part(whole, exponent, lanes), "poison")
-            listed = ", ".join(f"{piece} {operand}" for operand in operands)
-            pieces.append(self.code.value(f"call {piece} {symbol}({listed}, i16 -1, i32 {_ROUNDING_AS_IT_IS})"))
-        return self.code.joined("float", _SCALED_TOGETHER, pieces)
+    @property
+    def has_sixteens(self) -> bool:
+        """Whether the vectors are of sixteens, and the processor has AVX-512's instructions for these."""
+        return "avx512f" in self.unit.features and self.lanes > 0 and self.lanes % _SIXTEEN == 0
+
+    def by_sixteen(self, name: str, operands: tuple[Term | tuple[str, str], ...]) -> Term:
+        """An AVX-512 intrinsic that gives sixteen f32, for each sixteen lanes of the terms.
+
+        Each call is given the constants among the operands, a type and a text, as they are.
+        """
+        piece, pieces = wide("float", _SIXTEEN), []
+        types = [wide(operand.single, _SIXTEEN) if isinstance(operand, Term) else operand[0] for operand in operands]
+        symbol = self.unit.declare(piece, f"llvm.x86.avx512.{name}", *types)
+        for start in range(0, self.lanes, _SIXTEEN):
+            texts = [self._sixteen(operand, start) if isinstance(operand, Term) else operand[1] for operand in operands]
+            listed = ", ".join(f"{llvm} {text}" for llvm, text in zip(types, texts, strict=True))
+            pieces.append(self.code.value(f"call {piece} {symbol}({listed})"))
+        return Term(self, self.code.joined("float", _SIXTEEN, pieces), "float")
+
+    def _sixteen(self, x: Term, start: int) -> str:
+        return self.code.part(wide(x.single, self.lanes), x.text, range(start, start + _SIXTEEN))
 
     def element(self, table: str, index: Term) -> Term:
         """The f64 of a constant table at each lane's index, lane by lane, which beats a gather in the nearest cache."""

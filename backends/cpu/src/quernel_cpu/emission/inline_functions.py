@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 
 from quernel.ir.nodes import MathFunction
+from quernel_cpu.emission.avx512 import Kind, Response, exponent_of, looked_up, mantissa_of, repaired, scaled
 from quernel_cpu.emission.formulas import Formula, Term, defined
 from quernel_cpu.emission.inline_trigonometry import cosine, sine
 from quernel_cpu.emission.text import Unit
@@ -38,28 +39,48 @@ _LOG = (
     *(2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
 )
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+_LOG2_E = 1.44269504088896341
+_EXP_OF_SIXTEENTH = (1 / 6, 0.5 + (2**0.5 - 1) * (math.log(2) / 32) ** 2 / 12)
+"""Of the series' next term, r**4 / 24, the second takes the share that leaves the least at most."""
+_POWERS_OF_TWO = tuple(2 ** (k / 16) for k in range(16))
 
 _INFINITY = math.inf
 _SMALLEST_NORMAL = 2.0**-126
 _ROOT_OF_HALF_BITS = 0x3F3504F3
+_EXPONENT_BITS = -1 << 23
 _NEAREST_INTEGER = 1.5 * 2.0**23
 """Added to a small f32, it leaves the nearest integer in the sum's low bits, ..."""
 _NEAREST_INTEGER_BITS = 0x4B400000
 """... beside these."""
+_NEAREST_SIXTEENTH = 1.5 * 2.0**19
+"""The same for the nearest sixteenth."""
 _NEAREST_INTEGER_WIDE = 1.5 * 2.0**52
 
 
 def _exp(formula: Formula, x: Term) -> Term:
-    """Within 1.1 units: 2**n * e**r, with r at most half of ln 2."""
+    """Within 1.1 units: 2**n * e**r, with r at most half of ln 2; with a table, of a sixteenth of it."""
     bounded = formula.select(x.is_("ogt", 89.0), formula.number(89.0, "float"), x)
     bounded = formula.select(bounded.is_("olt", -104.0), formula.number(-104.0, "float"), bounded)
+    if formula.has_sixteens:
+        return _exp_by_sixteenths(formula, bounded)
     shifted, less_one = _exponential_less_one(formula, bounded)
-    return formula.times_power_of_two(less_one + 1.0, _integer(shifted), shifted - _NEAREST_INTEGER)
+    return formula.times_power_of_two(less_one + 1.0, _integer(shifted))
+
+
+def _exp_by_sixteenths(formula: Formula, x: Term) -> Term:
+    """2**n * 2**(k / 16) * e**r: the whole table is in one register, so that a look-up is one instruction."""
+    shifted = formula.multiply_add(x, _LOG2_E, _NEAREST_SIXTEENTH)
+    n = shifted - _NEAREST_SIXTEENTH
+    r = formula.multiply_add(n, -_LN2_HIGH, x)
+    r = formula.multiply_add(n, -_LN2_LOW, r)
+    less_one = formula.multiply_add(formula.polynomial(r, _EXP_OF_SIXTEENTH), r * r, r)
+    power = looked_up(formula, _POWERS_OF_TWO, shifted.bits())
+    return scaled(formula, formula.multiply_add(power, less_one, power), n)
 
 
 def _exponential_less_one(formula: Formula, x: Term) -> tuple[Term, Term]:
     """n, above `_NEAREST_INTEGER`, and e**r - 1, with x = n * ln 2 + r and r at most half of ln 2."""
-    shifted = formula.multiply_add(x, 1.44269504088896341, _NEAREST_INTEGER)
+    shifted = formula.multiply_add(x, _LOG2_E, _NEAREST_INTEGER)
     n = shifted - _NEAREST_INTEGER
     r = formula.multiply_add(n, -_LN2_HIGH, x)
     r = formula.multiply_add(n, -_LN2_LOW, r)
@@ -83,12 +104,26 @@ def _tanh(formula: Formula, x: Term) -> Term:
 
 def _mantissa_and_exponent(formula: Formula, x: Term) -> tuple[Term, Term]:
     """m - 1 and e of a positive x = m * 2**e, with m between the roots of 1/2 and 2; subnormal numbers included."""
+    if formula.has_sixteens:
+        bits = mantissa_of(formula, x).bits()
+        mantissa = (bits - ((bits - _ROOT_OF_HALF_BITS) & _EXPONENT_BITS)).as_bits()
+        return mantissa - 1.0, exponent_of(formula, x) - exponent_of(formula, mantissa)
     is_tiny = x.is_("olt", _SMALLEST_NORMAL)
     normal = formula.select(is_tiny, x * 2.0**23, x)
     bits = normal.bits()
     exponent = (bits - _ROOT_OF_HALF_BITS) >> 23
     mantissa = (bits - (exponent << 23)).as_bits()
     return mantissa - 1.0, exponent.as_("float") + formula.select(is_tiny, formula.number(-23.0, "float"), 0.0)
+
+
+_LOG_SPECIALS = {
+    Kind.QUIET_NAN: Response.OPERAND,
+    Kind.SIGNALING_NAN: Response.OPERAND,
+    Kind.ZERO: Response.NEGATIVE_INFINITY,
+    Kind.NEGATIVE_INFINITY: Response.NAN,
+    Kind.INFINITY: Response.INFINITY,
+    Kind.NEGATIVE: Response.NAN,
+}
 
 
 def _log(formula: Formula, x: Term) -> Term:
@@ -98,6 +133,8 @@ def _log(formula: Formula, x: Term) -> Term:
     terms = formula.multiply_add(e, _LN2_LOW, formula.polynomial(f, _LOG) * (square * f))
     near = f + formula.multiply_add(square, -0.5, terms)
     value = formula.multiply_add(e, _LN2_HIGH, near)
+    if formula.has_sixteens:
+        return repaired(formula, value, x, _LOG_SPECIALS)
     value = formula.select(x.is_("ueq", _INFINITY), x, value)
     value = formula.select(x.is_("olt", 0.0), formula.number(math.nan, "float"), value)
     return formula.select(x.is_("oeq", 0.0), formula.number(-_INFINITY, "float"), value)
