@@ -6,18 +6,22 @@ the last. Lanes that are off count there too, so a test that fails only says tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Callable, Iterable
 
 import attrs
 
-from quernel.dtypes import bool_, u64
+from quernel.dtypes import DType, bool_, u64
 from quernel.ir.nodes import Binary, BinaryOp, Compare, CompareOp, Const, Expr, Shape, Unary, UnaryOp
 from quernel_cpu.emission.arithmetic import Arithmetic
+from quernel_cpu.emission.inner_steps import Within
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value
 from quernel_cpu.emission.shapes import Lanes, Layout
 from quernel_cpu.emission.text import Code
+from quernel_cpu.emission.values import scalar
 
-__all__ = ["Checked", "checked"]
+__all__ = ["Checked", "all_within", "checked"]
 
 
 @attrs.frozen
@@ -97,3 +101,41 @@ def _within(code: Code, lanes: LaneArithmetic, index: Value, length: Value) -> C
         certain += [is_below(lanes.scalar, end, length.part(row)) for end in (index.part(row), last)]
     layout = Layout(Lanes.VECTOR, 0, rows)
     return Checked(tuple(certain), lambda: lanes.operate(layout, is_below, (index, u64), (length, u64)))
+
+
+def all_within(code: Code, lanes: LaneArithmetic, tests: Iterable[Within], value: Callable[[Expr], Value]) -> str:
+    """Whether all lanes of all rows have in common what an inner step's have, as an `i1`; in doubt, they have not."""
+    holds = [condition for test in tests for condition in _within_limit(code, lanes, test, value)]
+    return functools.reduce(lambda left, right: code.value(f"and i1 {left}, {right}"), holds)
+
+
+def _within_limit(code: Code, lanes: LaneArithmetic, test: Within, value: Callable[[Expr], Value]) -> list[str]:
+    dtype = scalar(test.limit.type)
+    values, limit = [value(expr) for expr in test.path], value(test.limit)
+    distance = values[0].layout.stride * (lanes.width - 1)
+    holds: list[str] = []
+    for row in lanes.rows_of(Layout(rows=values[0].layout.rows or limit.layout.rows)):
+        points = [part.part(row) for part in values]
+        if distance > 0:
+            points.append(lanes.scalar.binary(BinaryOp.ADD, dtype, points[-1], str(distance)))
+        else:
+            points.insert(0, lanes.scalar.binary(BinaryOp.ADD, dtype, points[0], str(distance)))
+        # Arithmetic wraps: only if the value never falls on its way is nothing beyond the ends of it.
+        holds += [lanes.scalar.compare(CompareOp.LE, dtype, low, high) for low, high in itertools.pairwise(points)]
+        holds.append(_beside(code, lanes, dtype, points, test.op, limit.part(row)))
+    return holds
+
+
+def _beside(code: Code, lanes: LaneArithmetic, dtype: DType, points: list[str], op: CompareOp, limit: str) -> str:
+    compare = lanes.scalar.compare
+    match op:
+        case CompareOp.GE | CompareOp.GT:
+            return compare(op, dtype, points[0], limit)
+        case CompareOp.LE | CompareOp.LT:
+            return compare(op, dtype, points[-1], limit)
+        case _:
+            above, below = (
+                compare(CompareOp.GT, dtype, points[0], limit),
+                compare(CompareOp.LT, dtype, points[-1], limit),
+            )
+            return code.value(f"or i1 {above}, {below}")

@@ -223,6 +223,11 @@ class Shapes:
     divergent: frozenset[int]
     masked: frozenset[int]
 
+    @classmethod
+    def without_locals(cls, axes: Axes) -> Shapes:
+        """For expressions of parameters and thread indices alone."""
+        return cls(axes, {}, frozenset(), frozenset(), frozenset())
+
     def layout(self, expr: Expr) -> Layout:
         """The layout of an expression."""
         return _layout(expr, self.axes, self.locals)

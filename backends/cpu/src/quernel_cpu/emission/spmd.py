@@ -19,7 +19,10 @@ from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.bodies import own_array
 from quernel_cpu.emission.cells import Cells
 from quernel_cpu.emission.coarsening import Step, uses_subgroups
+from quernel_cpu.emission.inner_steps import inner_step
 from quernel_cpu.emission.lane_bodies import LaneBody
+from quernel_cpu.emission.lane_checks import all_within
+from quernel_cpu.emission.lane_expressions import LaneExpressions
 from quernel_cpu.emission.lane_functions import LaneFunctions
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset, PrivateArray
 from quernel_cpu.emission.lane_scope import LaneScope
@@ -27,7 +30,7 @@ from quernel_cpu.emission.lane_values import LaneArithmetic, Value, index_sum, u
 from quernel_cpu.emission.loops import count_up
 from quernel_cpu.emission.reports import FirstViolation
 from quernel_cpu.emission.segments import Segment, block_indices, thread_number
-from quernel_cpu.emission.shapes import UNIFORM, VECTOR, Axes, Lanes, Layout, analyse_shapes
+from quernel_cpu.emission.shapes import UNIFORM, VECTOR, Axes, Lanes, Layout, Shapes, analyse_shapes
 from quernel_cpu.emission.streaming import LINE_BYTES
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import is_narrow, memory_type, register_type, scalar, wide
@@ -367,7 +370,6 @@ class SpmdSegments:
         names = {*segment.loads, *segment.stores}
         carried = {name: UNIFORM if name in cells.uniform else Layout(Lanes.VECTOR, 0, True) for name in names}
         axes = attrs.evolve(axes, atomics=self._changed_by_atomics(segment.body), calls=self._functions.results)
-        shapes = analyse_shapes(segment.body, axes, carried)
         allocs = [stmt for stmt in segment.body if isinstance(stmt, Alloc) and stmt.space is Space.PRIVATE]
         private = {alloc.name: self._private(segment, alloc, lanes) for alloc in (*allocs, *segment.private)}
         for alloc, first in cells.arrays:
@@ -379,22 +381,42 @@ class SpmdSegments:
             arrays=segment.arrays,
             indices=indices,
             private=private,
-            leave=code.label("thread.end"),
+            leave="",
             diagnostics=segment.diagnostics,
             first=violation,
             functions=self._functions,
         )
-        mentioned = {*assigned_names(segment.body), *read_names(segment.body), *names}
-        variables = tuple(variable for variable in segment.kernel.locals if variable.name in mentioned)
-        body = LaneBody(self._unit, code, scope, variables, shapes, lanes, mask)
         taken = dict(starts) | {name: kept.load(name) for name in segment.loads if name in cells.carried}
-        body.start(segment.body, taken)
-        body.emit(segment.body)
-        code.place(scope.leave)
-        if violation is not None:
-            violation.claim(self._unit, segment.diagnostics)
-        for name in segment.stores:
-            kept.store(name, body.local(name))
+
+        def statements(body: Body) -> None:
+            shapes = analyse_shapes(body, axes, carried)
+            mentioned = {*assigned_names(body), *read_names(body), *names}
+            variables = tuple(variable for variable in segment.kernel.locals if variable.name in mentioned)
+            leave = code.label("thread.end")
+            lane_body = LaneBody(self._unit, code, attrs.evolve(scope, leave=leave), variables, shapes, lanes, mask)
+            lane_body.start(body, taken)
+            lane_body.emit(body)
+            code.place(leave)
+            if violation is not None:
+                violation.claim(self._unit, segment.diagnostics)
+            for name in segment.stores:
+                kept.store(name, lane_body.local(name))
+
+        # Where masks are for tails alone, those are at the edge.
+        may_be_inner = not checks and (mask is None or self._masks_always)
+        inner = inner_step(segment.body, axes, carried, lanes.rows) if may_be_inner else None
+        if inner is None:
+            statements(segment.body)
+            return
+        inside, edge, done = code.label("inner"), code.label("edge"), code.label("inner.end")
+        bounds = LaneExpressions(self._unit, code, scope, (), Shapes.without_locals(axes), lanes, None)
+        code.branch_if(all_within(code, lanes, inner.tests, bounds.value), inside, edge)
+        code.place(inside)
+        statements(inner.body)
+        code.branch(done)
+        code.place(edge)
+        statements(segment.body)
+        code.place(done)
 
     def _changed_by_atomics(self, body: Body) -> frozenset[Root]:
         found = set()
