@@ -31,6 +31,7 @@ NEIGHBOURS = {
     "select else": ("x[0 if i < 1 else i - 1]", lambda i, n: np.maximum(i - 1, 0)),
     "select equal": ("x[0 if i == 0 else i - 1]", lambda i, n: np.maximum(i - 1, 0)),
     "select unequal": ("x[i + 1 if i != n - 1 else 0]", lambda i, n: (i + 1) % n),
+    "select the other": ("x[0 if i != 5 else i + 1]", lambda i, n: np.where(i != 5, 0, i + 1)),
     "select turned": ("x[i + 1 if n > i + 1 else 0]", lambda i, n: (i + 1) % n),
     "wrap up": ("x[(i + 1) % n]", lambda i, n: (i + 1) % n),
     "wrap down": ("x[(i - 1) % n]", lambda i, n: (i - 1) % n),
@@ -64,7 +65,7 @@ def test_a_bounded_index_reads_what_it_says(name: str, way: CpuCompiler) -> None
         np.testing.assert_array_equal(y, 3 * source[places(np.arange(size), size)], err_msg=str(size))
 
 
-@pytest.mark.parametrize("name", sorted(NEIGHBOURS.keys() - {"double"}))
+@pytest.mark.parametrize("name", sorted(NEIGHBOURS.keys() - {"double", "select the other"}))
 def test_an_inner_step_gathers_nothing(name: str) -> None:
     text, _ = NEIGHBOURS[name]
     module = module_of(f"i = qn.global_id()\ny[i] = {text} * 3", n=COUNT, x=A1, y=A1, z=A1)
