@@ -31,6 +31,7 @@ from quernel.ir.nodes import (
     For,
     Load,
     Local,
+    LocalVariable,
     Param,
     Place,
     Select,
@@ -50,6 +51,7 @@ from quernel.ir.walk import (
     with_children,
     with_expressions,
 )
+from quernel_cpu.emission.edge_loads import with_edge_loads
 from quernel_cpu.emission.shapes import Axes, Lanes, Layout, Shapes, analyse_shapes, assigned_by
 from quernel_cpu.emission.values import scalar
 
@@ -78,10 +80,19 @@ class Within:
 
 @attrs.frozen
 class InnerStep:
-    """A body for steps that have `tests` in common."""
+    """Two bodies that do the same.
+
+    Attributes:
+        tests: what the threads of inner steps have in common.
+        body: for inner steps.
+        edge: for any step.
+        variables: further locals of `edge`.
+    """
 
     tests: tuple[Within, ...]
     body: Body
+    edge: Body
+    variables: tuple[LocalVariable, ...]
 
 
 def inner_step(body: Body, axes: Axes, carried: Mapping[str, Layout], rows: int) -> InnerStep | None:
@@ -98,7 +109,8 @@ def inner_step(body: Body, axes: Axes, carried: Mapping[str, Layout], rows: int)
     before, after = analyse_shapes(body, axes, carried), analyse_shapes(inner, axes, carried)
     if _num_apart(inner, after) >= _num_apart(body, before):
         return None
-    return InnerStep(tuple(rewriting.tests), inner)
+    edge, variables = with_edge_loads(body, before, rewriting.defined)
+    return InnerStep(tuple(rewriting.tests), inner, edge, variables)
 
 
 def _may_bound(expr: Expr) -> bool:
@@ -150,6 +162,7 @@ class _Rewriting:
         once = [stmt for stmt in walk_statements(body) if isinstance(stmt, Assign | For)]
         self._assigned = {s.name: s.value for s in once if isinstance(s, Assign) and counts[s.name] == 1}
         self._known: dict[str, Expr | None] = {}
+        self._plain: dict[str, Expr | None] = {}
         self._ranges: dict[str, tuple[Expr, Expr]] = {}
         for stmt in once:
             if isinstance(stmt, For) and counts[stmt.variable] == 1:
@@ -161,6 +174,27 @@ class _Rewriting:
             self._body,
             lambda stmt: with_expressions(stmt, tuple(self._rewritten(expr).here for expr in expressions_of(stmt))),
         )
+
+    def defined(self, name: str) -> Expr | None:
+        """The value of a local as the body has it, of nothing that changes."""
+        if name not in self._plain:
+            self._plain[name] = None
+            if name in self._assigned:
+                self._plain[name] = fold_expression(self._assigned[name], self._as_it_stands)
+        return self._plain[name]
+
+    def _as_it_stands(self, node: Expr, below: tuple[Expr | None, ...]) -> Expr | None:
+        operands = tuple(operand for operand in below if operand is not None)
+        match node:
+            case Local():
+                return self.defined(node.name)
+            case Const() | Param() | Shape() | ThreadIndex() | Binary() | Unary() | Compare() | Select() | Cast():
+                if len(operands) < len(below):
+                    return None
+                whole = with_children(node, operands)
+                return whole if _is_short(whole) else None
+            case _:
+                return None
 
     # --- what is known before the step --------------------------------------------------------------------------------
 
@@ -205,8 +239,7 @@ class _Rewriting:
                 if kept is not None:
                     return below[kept]
                 before = with_children(node, operands)
-                is_short = sum(1 for _ in walk_expressions(before)) <= _MOST_NODES
-                return _Known(here, before if is_short else None)
+                return _Known(here, before if _is_short(before) else None)
             case _:
                 return _Known(here, None)
 
@@ -297,6 +330,10 @@ _SWAPPED = {
     CompareOp.EQ: CompareOp.EQ,
     CompareOp.NE: CompareOp.NE,
 }
+
+
+def _is_short(expr: Expr) -> bool:
+    return sum(1 for _ in walk_expressions(expr)) <= _MOST_NODES
 
 
 def _substituted(expr: Expr, values: Mapping[str, Expr]) -> Expr:

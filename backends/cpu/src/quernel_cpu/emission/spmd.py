@@ -13,7 +13,7 @@ import attrs
 
 from quernel.dtypes import DType, f32, i64
 from quernel.ir.analysis import assigned_names, read_names
-from quernel.ir.nodes import Alloc, ArrayRef, Assert, Atomic, BinaryOp, Call, IndexKind, Root, Space
+from quernel.ir.nodes import Alloc, ArrayRef, Assert, Atomic, BinaryOp, Call, IndexKind, LocalVariable, Root, Space
 from quernel.ir.walk import Body, walk_statements
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.bodies import own_array
@@ -388,12 +388,12 @@ class SpmdSegments:
         )
         taken = dict(starts) | {name: kept.load(name) for name in segment.loads if name in cells.carried}
 
-        def statements(body: Body) -> None:
+        def statements(body: Body, more: tuple[LocalVariable, ...] = ()) -> None:
             shapes = analyse_shapes(body, axes, carried)
             mentioned = {*assigned_names(body), *read_names(body), *names}
-            variables = tuple(variable for variable in segment.kernel.locals if variable.name in mentioned)
+            own = tuple(variable for variable in segment.kernel.locals if variable.name in mentioned)
             leave = code.label("thread.end")
-            lane_body = LaneBody(self._unit, code, attrs.evolve(scope, leave=leave), variables, shapes, lanes, mask)
+            lane_body = LaneBody(self._unit, code, attrs.evolve(scope, leave=leave), (*own, *more), shapes, lanes, mask)
             lane_body.start(body, taken)
             lane_body.emit(body)
             code.place(leave)
@@ -402,11 +402,12 @@ class SpmdSegments:
             for name in segment.stores:
                 kept.store(name, lane_body.local(name))
 
-        # Where masks are for tails alone, those are at the edge.
-        may_be_inner = not checks and (mask is None or self._masks_always)
-        inner = inner_step(segment.body, axes, carried, lanes.rows) if may_be_inner else None
+        inner = None if checks else inner_step(segment.body, axes, carried, lanes.rows)
         if inner is None:
             statements(segment.body)
+            return
+        if mask is not None and not self._masks_always:  # A tail, and so at the edge.
+            statements(inner.edge, inner.variables)
             return
         inside, edge, done = code.label("inner"), code.label("edge"), code.label("inner.end")
         bounds = LaneExpressions(self._unit, code, scope, (), Shapes.without_locals(axes), lanes, None)
@@ -415,7 +416,7 @@ class SpmdSegments:
         statements(inner.body)
         code.branch(done)
         code.place(edge)
-        statements(segment.body)
+        statements(inner.edge, inner.variables)
         code.place(done)
 
     def _changed_by_atomics(self, body: Body) -> frozenset[Root]:
