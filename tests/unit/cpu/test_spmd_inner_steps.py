@@ -182,6 +182,17 @@ def test_a_bounded_number_that_wraps_between_two_lanes_is_bounded_in_each(way: C
         assert y.tolist() == [min(total, q) for total in sums]
 
 
+def test_a_bound_that_no_lane_is_at_is_read_nowhere(way: CpuCompiler) -> None:
+    module = module_of("i = qn.global_id()\ny[i] = x[min(max(i - 1, low), high)]", low=COUNT, high=COUNT, x=A1, y=A1)
+    n = 100
+    x, y = np.arange(n, dtype=np.int32), np.zeros(n, np.int32)
+    program = Built(module, CONTIGUOUS, way)
+    program.over(n, 0, 1 << 40, x, y)
+    np.testing.assert_array_equal(y, np.maximum(np.arange(n) - 1, 0))
+    program.over(range(40, n), -(1 << 40), 50, x, y)
+    np.testing.assert_array_equal(y[40:], np.minimum(np.arange(40, n) - 1, 50))
+
+
 def test_what_no_access_gains_by_has_no_copy() -> None:
     assert inner_of(module_of("i = qn.global_id()\ny[i] = qn.i32(min(i, n))", n=COUNT, y=A1)) is None
     assert inner_of(module_of("i = qn.global_id()\ny[i] = x[max(y[i], 0)]", x=A1, y=A1)) is None
