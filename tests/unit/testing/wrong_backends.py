@@ -199,6 +199,9 @@ class Compiler(ReferenceCompiler):
         super().__init__(target_info)
         self.fault = target_info.backend.removeprefix("wrong-")
 
+    def default_variant(self, signature: Any) -> Any:
+        return OwnVariant(os.getpid()) if self.fault == "unstable-variant" else super().default_variant(signature)
+
     def lower(self, kernel: Any, *given: Any) -> Any:
         if kernel.foreign is not None and self.fault == "unnamed-language":
             raise ValidationError("a kernel cannot be lowered")
@@ -250,7 +253,7 @@ class Device(ReferenceDevice):
         self.survives_fork = self.fault == "forks-badly"
         if self.fault == "unstable-variant":
             target: Any = self.target
-            target.variant = compiler.default_variant = lambda _: OwnVariant(os.getpid())  # type: ignore[method-assign]
+            target.variant = compiler.default_variant
 
     def allocate(self, nbytes: int) -> Memory:
         if self.fault != "misplaced-memory":
