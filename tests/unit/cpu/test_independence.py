@@ -14,15 +14,18 @@ from quernel.ir.nodes import (
     Call,
     Compare,
     CompareOp,
+    Expr,
     For,
     Function,
     If,
     Local,
     Parameter,
+    Place,
     Return,
     Root,
     RootKind,
     Stmt,
+    Store,
 )
 from quernel_cpu.emission.functions import device_functions
 from quernel_cpu.emission.independence import array_stored_last
@@ -30,9 +33,17 @@ from quernel_cpu.emission.independence import array_stored_last
 X: Parameter = array("x", i64)
 Y: Parameter = array("y", i64)
 READ = Assign(name="t", value=load("x", i64))
-WRITE = store("y", Local(name="t", type=i64))
+T = Local(name="t", type=i64)
+WRITE = store("y", T)
 WRITE_X = store("x", const(1))
 CONDITION = Compare(op=CompareOp.LT, left=global_id(), right=const(3))
+
+
+def part(name: str, index: int = 0, value: Expr = T) -> Store:
+    """A store to a field of an element of y."""
+    return Store(
+        place=Place(root=Root(RootKind.PARAM, "y"), indices=(const(index),), type=i64, view=(name,)), value=value
+    )
 
 
 def loop(*body: Stmt) -> For:
@@ -63,6 +74,10 @@ def named(name: str, **fields: Any) -> Any:
             "a store in each of two branches in turn", body=(If(condition=CONDITION, then=(WRITE,)), WRITE), wanted=None
         ),
         named("no store", body=(READ,), wanted=None),
+        named("the parts of one element", body=(READ, part("a"), part("b")), wanted="y"),
+        named("parts of two elements", body=(READ, part("a"), part("b", 1)), wanted=None),
+        named("a part in a branch", body=(If(condition=CONDITION, then=(part("a"),)), part("b")), wanted=None),
+        named("a part that is read", body=(part("a"), part("b", value=load("x", i64))), wanted=None),
     ],
 )
 def test_an_array_is_stored_last(body: tuple[Stmt, ...], wanted: str | None) -> None:

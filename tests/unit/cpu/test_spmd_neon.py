@@ -10,12 +10,14 @@ import pytest
 from tests.unit.cpu.harness import CONTIGUOUS, lowered
 from tests.unit.cpu.test_spmd import F1, module_of
 
-from quernel.dtypes import ArrayType, f32, i32
+from quernel.dtypes import ArrayType, VectorType, f32, i32
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cpu.targets import host_target
 
 F2, I1 = ArrayType(f32, 2), ArrayType(i32, 1)
+V4 = ArrayType(VectorType(f32, 4), 1)
 KERNELS = {
+    "vectors": ("i = qn.global_id()\ny[i] = x[i] * 2.0 + y[i]", {"x": V4, "y": V4}, r"fml[as]\s+v\d+\.4s"),
     "saxpy": ("i = qn.global_id()\ny[i] = x[i] * 2.0 + y[i]", {"x": F1, "y": F1}, r"fmla\s+v\d+\.4s"),
     "matmul": (
         "row, column = qn.global_id()\ntotal = qn.f32(0)\nfor k in range(a.shape[1]):\n"

@@ -7,6 +7,7 @@ import re
 from functools import cache
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from tests.unit.cpu.harness import CONTIGUOUS, Built, compiler, compiler_for, device, lowered
@@ -18,6 +19,7 @@ from quernel.dtypes import ArrayType
 from quernel.errors import SettingError
 from quernel.geometry import Geometry, LaunchForm, extent_geometry, grid_geometry
 from quernel.ir.nodes import Module
+from quernel.structs import struct_of
 from quernel_cpu import _toolchain, caches
 from quernel_cpu.caches import last_level_cache_bytes, streams
 from quernel_cpu.device import pack_geometry
@@ -35,6 +37,29 @@ def triad(element: Any = F1) -> Module:
     return module_of(TRIAD, x=element, y=element, z=element)
 
 
+@attrs.frozen
+class Point:
+    x: qn.f32
+    y: qn.f32
+    z: qn.f32
+
+
+COMPOSITES = {
+    "vec2": ArrayType(qn.vec(qn.f32, 2), 1),
+    "vec4": ArrayType(qn.vec(qn.f32, 4), 1),
+    "struct": ArrayType(struct_of(Point), 1),
+}
+
+
+def composite(kind: str) -> Module:
+    """Twice the parts of each element, in reverse order."""
+    names = {"vec2": "yx", "vec4": "wzyx", "struct": "zyx"}[kind]
+    made = "Point" if kind == "struct" else f"qn.vec(qn.f32, {len(names)})"
+    parts = ", ".join(f"2.0 * v.{name}" for name in names)
+    body = f"i = qn.global_id()\nv = x[i]\nz[i] = {made}({parts})"
+    return module_of(body, classes=(Point,), x=COMPOSITES[kind], z=COMPOSITES[kind])
+
+
 def ir_of(module: Module) -> str:
     return lowered(definition(module), CONTIGUOUS).ir
 
@@ -48,6 +73,9 @@ def built_for(level: str, kind: str) -> Built:
         "some": lambda: module_of("i = qn.global_id()\nif x[i] > 3:\n    z[i] = x[i]", x=F1, z=F1),
         "2d": lambda: module_of("i, j = qn.global_id()\nz[i, j] = x[i, j] + 1", block=(8, 32), x=F2, z=F2),
         "3d": lambda: module_of("p = qn.global_id()\nz[p] = x[p] + 1", block=(1, 8, 32), x=F3, z=F3),
+        "vec2": lambda: composite("vec2"),
+        "vec4": lambda: composite("vec4"),
+        "struct": lambda: composite("struct"),
         "moved": lambda: module_of("i = qn.global_id()\nz[i + 3] = x[i]", x=F1, z=F1),
     }
     return Built(modules[kind](), CONTIGUOUS, compiler_for("spmd", level=level))
@@ -130,6 +158,31 @@ def test_results_are_the_same_wherever_an_array_starts(level: str, kind: str, dt
             assert np.array_equal(around[16 : 16 + size], 2 * x + y)
             assert np.all(around[:16] == 99)
             assert np.all(around[16 + size :] == 99)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("kind", "width"), [("vec2", 2), ("vec4", 4), ("struct", 3)])
+def test_vectors_and_structs_are_the_same_wherever_an_array_starts(level: str, kind: str, width: int) -> None:
+    built = built_for(level, kind)
+    for offset in range(0, LINE // 4, width if kind != "struct" else 1):
+        for size, parts in ((1, [0, 1]), (7, [0, 7]), (500, [0, 3, 260, 500]), (801, [0, 64, 801])):
+            x = (np.arange(size * width, dtype=np.float32) % 40).reshape(size, width)
+            around = at_offset((size + 32, width), np.float32, offset)
+            around[:] = 99
+            operands = (a.view(f"V{4 * width}").reshape(-1) for a in (x, around[16 : 16 + size]))
+            run(built, extent_geometry(size, (256,)), parts, *operands)
+            assert np.array_equal(around[16 : 16 + size], 2 * x[:, ::-1])
+            assert np.all(around[:16] == 99)
+            assert np.all(around[16 + size :] == 99)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("kind", ["vec2", "vec4", "struct"])
+def test_whole_elements_may_be_streamed_and_parts_of_them_not(level: str, kind: str) -> None:
+    using = compiler_for("spmd", level=level)
+    assert "!nontemporal" in lowered(definition(composite(kind)), CONTIGUOUS, using).ir
+    part = module_of("i = qn.global_id()\nz[i].y = x[i].x", x=COMPOSITES[kind], z=COMPOSITES[kind])
+    assert "!nontemporal" not in lowered(definition(part), CONTIGUOUS, using).ir
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from quernel.ir.nodes import ArrayRef, Atomic, Call, For, If, Load, Loop, RootKind, Stmt, Store
 from quernel.ir.walk import expressions_of, walk_expressions, walk_statements
 from quernel_cpu.emission.functions import DeviceFunction
+from quernel_cpu.emission.store_groups import is_other_part
 
 __all__ = ["array_stored_last"]
 
@@ -31,12 +32,14 @@ def _accesses_after_store(
     body: tuple[Stmt, ...], functions: dict[str, DeviceFunction], has_stored: bool
 ) -> bool | None:
     """Whether the thread may have stored when `body` ends; `None` if it reads or stores again afterwards."""
+    last: Stmt | None = None
     for stmt in body:
         if has_stored and _reads(stmt, functions):
             return None
         match stmt:
             case Store() if stmt.place.root.kind is RootKind.PARAM:
-                if has_stored:
+                # The parts of one element, one behind the other, are one store.
+                if has_stored and not (isinstance(last, Store) and is_other_part(last, stmt)):
                     return None
                 has_stored = True
             case Atomic():
@@ -54,6 +57,7 @@ def _accesses_after_store(
                     return None
             case _:
                 pass
+        last = stmt
     return has_stored
 
 

@@ -123,7 +123,7 @@ class LaneBody(LaneExpressions):
 
     def start(self, body: Body, taken: Mapping[str, Value]) -> None:
         """Sets locals to what earlier segments left, the others to zero."""
-        groups = list(stores_together(body, self._element))
+        groups = list(stores_together(body))
         self._together = {id(group[0]): group for group in groups}
         self._behind = frozenset(id(stmt) for group in groups for stmt in group[1:])
         for name in self._types:
@@ -579,8 +579,8 @@ class LaneBody(LaneExpressions):
             return
         place = stmt.place
         array, offset = self._place(place.root, tuple(self.value(i) for i in place.indices))
+        streaming = array.streaming if place.root.kind is RootKind.PARAM else None
         if isinstance(array.element, DType):
-            streaming = array.streaming if place.root.kind is RootKind.PARAM else None
             self._memory.store(array.element, array.pointer, offset, self.value(stmt.value), self._mask, streaming)
             return
         parts: list[Part] = []
@@ -589,7 +589,7 @@ class LaneBody(LaneExpressions):
             whole = part_at(array.element, each.place.view)
             parts += (Part(leaf.dtype, 0, whole.offset_bytes + leaf.offset_bytes) for leaf in leaves(whole.type))
             values += map(self.value, scalars_made(each.value))
-        self._parts.store(array, parts, offset, values, self._mask)
+        self._parts.store(array, parts, offset, values, self._mask, streaming)
 
     def _atomic(self, stmt: Atomic) -> None:
         place = stmt.place

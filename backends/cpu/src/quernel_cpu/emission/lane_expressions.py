@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-from quernel.dtypes import DType, ValueType, bool_
+from quernel.dtypes import DType, bool_
 from quernel.ir.nodes import (
     Binary,
     Bitcast,
@@ -182,11 +182,6 @@ class LaneExpressions:
     def _allocate(self, name: str) -> list[str]:
         llvm = self._slot_type(name)
         return [self._code.allocate(llvm) for _ in self._lanes.rows_of(self._layout(name))]
-
-    def _element(self, root: Root) -> ValueType:
-        """The type of an array's elements."""
-        private = root.kind is RootKind.PRIVATE
-        return (self._scope.private[root.name].array if private else self._scope.arrays[root.name]).element
 
     def _place(self, root: Root, indices: tuple[Value, ...]) -> tuple[ArrayOperands, Offset]:
         """The array, and the element of it that each thread means."""

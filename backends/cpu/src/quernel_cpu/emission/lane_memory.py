@@ -291,13 +291,13 @@ class LaneMemory:
         done = ""
         if streaming is not None and offset.vector is None and offset.stride == 1:
             addresses = [self._address(dtype, pointer, offset.base.part(row)) for row in numbers]
-            done = self._stream(dtype, addresses, stored, mask, streaming)
+            done = self.stream(dtype, addresses, stored, mask, streaming)
         for row in numbers:
             self._store_row(dtype, pointer, offset, stored[row], None if mask is None else mask.part(row), row)
         if done:
             self._code.place(done)
 
-    def _stream(
+    def stream(
         self, dtype: DType, addresses: list[str], stored: list[str], mask: Value | None, streaming: Streaming
     ) -> str:
         """Past the caches, if the launch wants that, every lane is on and all is aligned; else what is written next.

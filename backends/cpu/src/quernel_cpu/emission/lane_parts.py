@@ -12,12 +12,13 @@ from itertools import pairwise
 
 import attrs
 
-from quernel.dtypes import DType, ValueType
+from quernel.dtypes import DType, ValueType, u8, u16, u32, u64
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value
 from quernel_cpu.emission.leaves import Leaf, Part, leaf_alignment
 from quernel_cpu.emission.shapes import Lanes, Layout
+from quernel_cpu.emission.streaming import Streaming
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import memory_type, scalar, splat, wide
 
@@ -27,6 +28,9 @@ _WORD_BYTES = 4
 """Parts that are shorter are taken out of the word that they are in."""
 _MOST_SHUFFLED_UNITS = 8
 """Elements of more are gathered and scattered: a part takes as many loads and shuffles as an element has units."""
+
+
+_UNITS = {1: u8, 2: u16, 4: u32, 8: u64}
 
 
 class LaneParts:
@@ -121,7 +125,13 @@ class LaneParts:
     # --- stores -------------------------------------------------------------------------------------------------------
 
     def store(
-        self, array: ArrayOperands, parts: list[Part], offset: Offset, values: list[Value], mask: Value | None
+        self,
+        array: ArrayOperands,
+        parts: list[Part],
+        offset: Offset,
+        values: list[Value],
+        mask: Value | None,
+        streaming: Streaming | None = None,
     ) -> None:
         """Writes parts of the element of each thread that is on, and nothing between them."""
         element = array.element
@@ -145,6 +155,7 @@ class LaneParts:
         rows = offset.rows or (mask is not None and mask.layout.rows)
         rows = rows or any(value.layout.rows for _, value in together)
         typed = [(part, self._lanes.vectors(value, scalar(part.type))) for part, value in together]
+        runs = []
         for row in self._lanes.rows_of(Layout(rows=rows)):
             run = self._run(array, unit_bytes, offset, row)
             units: list[str | None] = [None] * run.num_units
@@ -153,7 +164,17 @@ class LaneParts:
                 stored = self._recast(self._lanes.vector.to_memory(dtype, value.part(row)), dtype, into_memory=True)
                 for number, unit in enumerate(self._units(stored, dtype.itemsize, unit_bytes)):
                     units[first + number] = unit
-            self._store_units(run, units, None if mask is None else mask.part(row))
+            runs.append((run, units))
+        done = ""
+        pieces = [self._woven(run.llvm, ["poison" if unit is None else unit for unit in units]) for run, units in runs]
+        if streaming is not None and not alone and not any(None in units for _, units in runs):
+            addresses = [self._address(run, number) for run, _ in runs for number in range(run.num_units)]
+            listed = [piece for of_row in pieces for piece in of_row]
+            done = self._memory.stream(_UNITS[unit_bytes], addresses, listed, mask, streaming)
+        for row, (run, units) in enumerate(runs):
+            self._store_pieces(run, pieces[row], units, None if mask is None else mask.part(row))
+        if done:
+            self._code.place(done)
 
     def _units(self, stored: str, size: int, unit_bytes: int) -> list[str]:
         """The units of a part of so many bytes, lowest first."""
@@ -164,11 +185,10 @@ class LaneParts:
         apart = self._code.value(f"bitcast {wide(f'i{size * 8}', width)} {stored} to {smaller}")
         return [self._code.part(smaller, apart, range(number, count * width, count)) for number in range(count)]
 
-    def _store_units(self, run: _Run, units: list[str | None], on: str | None) -> None:
+    def _store_pieces(self, run: _Run, pieces: list[str], units: list[str | None], on: str | None) -> None:
         """Writes the units that there are of each element."""
         code, width = self._code, self._width
         vector, mask = wide(run.llvm, width), f"<{width} x i1>"
-        pieces = self._woven(run.llvm, ["poison" if unit is None else unit for unit in units])
         for number, piece in enumerate(pieces):
             address, written = self._address(run, number), ""
             if None in units:

@@ -146,7 +146,7 @@ class SpmdSegments:
         for array in segment.arrays.values():
             item_bytes, is_whole = array.element.itemsize, len(array.strides) == len(point)
             alignment = min(self._step.width * item_bytes, LINE_BYTES)
-            if array.streaming is None or not is_whole or not isinstance(array.element, DType):
+            if array.streaming is None or not is_whole:
                 continue
             offset = "0"
             for axis, number in enumerate(point):

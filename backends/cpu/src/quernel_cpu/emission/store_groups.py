@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from quernel.dtypes import DType, ValueType
-from quernel.ir.nodes import Expr, Load, Place, Root, Store
+from quernel.ir.nodes import Expr, Load, Store
 from quernel.ir.walk import Body, bodies, walk_expressions
-from quernel_cpu.emission.leaves import part_at
 
-__all__ = ["stores_together"]
+__all__ = ["is_other_part", "stores_together"]
 
 _MOST_INDEX_NODES = 16
 """Longer indices are not compared."""
 
 
-def stores_together(body: Body, element_of: Callable[[Root], ValueType]) -> Iterator[tuple[Store, ...]]:
-    """Runs of stores to different parts of one element, none of which reads what another one has written.
-
-    `element_of`: the type of an array's elements.
-    """
+def stores_together(body: Body) -> Iterator[tuple[Store, ...]]:
+    """Runs of stores to different parts of one element, none of which reads what another one has written."""
     pending = [body]
     while pending:
         run: list[Store] = []
         for stmt in pending.pop():
             pending += bodies(stmt)
-            part = stmt if isinstance(stmt, Store) and not isinstance(element_of(stmt.place.root), DType) else None
-            if run and not (part and _joins(run, part, element_of(part.place.root))):
+            part = stmt if isinstance(stmt, Store) and stmt.place.view else None
+            if run and not (part and all(is_other_part(other, part) for other in run)):
                 yield from _several(run)
                 run = []
             if part:
@@ -39,19 +34,12 @@ def _several(run: list[Store]) -> Iterator[tuple[Store, ...]]:
         yield tuple(run)
 
 
-def _joins(run: list[Store], stmt: Store, element: ValueType) -> bool:
-    """Whether a store writes another part of the element that the run writes, and reads no memory itself."""
-    first = run[0].place
-    if stmt.place.root != first.root or _reads(stmt.value) or not _is_same(first.indices, stmt.place.indices):
+def is_other_part(first: Store, second: Store) -> bool:
+    """Whether the second store writes another part of the element that the first one writes, and reads no memory."""
+    if second.place.root != first.place.root or _reads(second.value):
         return False
-    begin, end = _bytes_of(element, stmt.place)
-    written = (_bytes_of(element, other.place) for other in run)
-    return all(end <= other_begin or begin >= other_end for other_begin, other_end in written)
-
-
-def _bytes_of(element: ValueType, place: Place) -> tuple[int, int]:
-    begin = part_at(element, place.view).offset_bytes
-    return begin, begin + place.type.itemsize
+    views = list(zip(first.place.view, second.place.view, strict=False))
+    return any(one != other for one, other in views) and _is_same(first.place.indices, second.place.indices)
 
 
 def _reads(expr: Expr) -> bool:
