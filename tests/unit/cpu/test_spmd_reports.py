@@ -16,7 +16,7 @@ from tests.unit.cpu.test_spmd import A1, A2, WAYS, module_of
 
 from quernel import diagnostics
 from quernel.diagnostics import Diagnostics
-from quernel.dtypes import ScalarType, i64
+from quernel.dtypes import ArrayType, ScalarType, VectorType, f32, i64
 from quernel.geometry import LaunchForm
 from quernel.ir.nodes import Module
 from quernel.ir.passes import optimize
@@ -58,6 +58,25 @@ def test_an_index_that_grows_with_the_lane_is_checked_in_scalar_code(way: str) -
     before_doubt = low.ir.split("@quernel_entry")[1].split("\ndoubt")[0]
     assert "icmp ult i64" in before_doubt
     assert not re.search(r"icmp ult <\d+ x i64>", before_doubt)
+
+
+@pytest.mark.parametrize("way", LANES)
+def test_a_vector_outside_the_array_is_neither_read_nor_written_and_the_others_are(way: str) -> None:
+    vectors = ArrayType(VectorType(f32, 4), 1)
+    body = "i = qn.global_id()\nv = x[i + 3]\nif i % 2 == 0:\n    y[i * 2] = v + v\n    y[i * 2].y = 7.0"
+    module = checked(body, x=vectors, y=vectors)
+    x = np.arange(4 * 40, dtype=np.float32).reshape(40, 4)
+    y = np.full((60, 4), -1, np.float32)  # 0 to 29 of 40 threads stay inside, of x 0 to 36.
+    report = found(module, way, 40, *(a.view("V16").reshape(-1) for a in (x, y)))
+    assert report.violation is not None
+    assert report.violation.values[1] in (40, 60)
+    wanted = np.full_like(y, -1)
+    on = np.arange(0, 30, 2)
+    wanted[on * 2] = 2 * x[on + 3]
+    wanted[on * 2, 1] = 7
+    done = ~(y == -1).all(axis=1)
+    assert done.any()
+    assert np.array_equal(y[done], wanted[done])
 
 
 # Each thread violates at a place of its own, some later in the kernel though they are earlier threads.
