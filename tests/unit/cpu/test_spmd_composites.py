@@ -122,10 +122,10 @@ def ir_of(made: Any, using: CpuCompiler, variant: Any = CONTIGUOUS) -> str:
 def test_neighbours_vectors_are_moved_by_vector_accesses_alone(lanes: CpuCompiler, of: str, length: int) -> None:
     parts = ", ".join(f"v.{length - 1 - number}" for number in range(length))
     text = f"""\
-kernel k(x: array<vec<{of}, {length}>, 1>, y: array<vec<{of}, {length}>, 1>) over (64):
+kernel k(x: array<vec<{of}, {length}>, 1>) over (64):
     local v: vec<{of}, {length}>
     v = x[global_id(0)]
-    y[global_id(0)] = vec<{of}, {length}>({parts})
+    x[global_id(0)] = vec<{of}, {length}>({parts})
 """
     ir = ir_of(module(text), lanes)
     assert not re.search("gather|scatter|insertelement|extractelement", ir.split("tail")[0].split("entry:")[1])
@@ -153,6 +153,46 @@ def test_a_struct_of_equal_parts_is_moved_as_a_whole_and_a_part_of_it_alone(
     ir = ir_of(made, lanes)
     assert "gather" not in ir
     assert ("scatter" in ir) == bool(written)
+
+
+def test_elements_anywhere_are_moved_whole_and_a_part_of_them_alone(lanes: CpuCompiler) -> None:
+    whole = ir_of(module_of("i = qn.global_id()\nv = a[at[i]]\nb[at[i]] = v + v", a=V4, b=V4, at=A1), lanes)
+    assert "scatter" not in whole
+    assert re.search(r"= load <4 x i32>", whole)
+    assert re.search(r"store <4 x i32>", whole)
+    part = ir_of(module_of("i = qn.global_id()\nb[at[i]].y = a[at[i]].z", a=V4, b=V4, at=A1), lanes)
+    assert "scatter" in part
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("of", [V2, V4, BODY, OUTER], ids=["vec2", "vec4", "body", "padded"])
+def test_elements_anywhere_are_those_that_are_meant(way: CpuCompiler, of: ArrayType, size: int) -> None:
+    body = (
+        "i = qn.global_id()\nif at[i] % 3 != 1:\n    v = a[at[i]]\n    b[at[at[i]]] = v\nelse:\n    b[at[at[i]]] = a[i]"
+    )
+    at = np.random.default_rng(size).permutation(size)
+    itemsize = of.element.itemsize
+    a, b = np.zeros(size * itemsize, np.uint8), np.full(size * itemsize, 77, np.uint8)
+    a[:] = np.random.default_rng(1).integers(0, 60, len(a))
+    far = at.copy()
+    built(way, body, a=of, b=of, at=A1).over(size, *(x.view(f"V{itemsize}") for x in (a, b)), far)
+    mine, given = (x.view(numpy_of(of) if of in (OUTER, BODY) else f"V{itemsize}") for x in (b, a))
+    sources = np.where(at % 3 != 1, at, np.arange(size))
+    for name in mine.dtype.names or [...]:
+        assert np.array_equal(mine[name][at[at]], given[name][sources])
+
+
+@pytest.mark.parametrize("size", [5, 40])
+def test_lanes_that_are_off_touch_no_element_anywhere(way: CpuCompiler, size: int) -> None:
+    body = "i = qn.global_id()\nif at[i] >= 0:\n    v = a[at[i]]\n    b[at[i]] = v + v\n    b[at[i]].y = 1.0"
+    at = np.random.default_rng(size).permutation(size)
+    at[::3] = -(1 << 50)
+    a, b = np.arange(4.0 * size, dtype=np.float32).reshape(size, 4), np.zeros((size, 4), np.float32)
+    built(way, body, a=V4, b=V4, at=A1).over(size, vectors(a), vectors(b), at)
+    wanted = np.zeros_like(b)
+    wanted[at[at >= 0]] = 2 * a[at[at >= 0]]
+    wanted[at[at >= 0], 1] = 1
+    assert np.array_equal(b, wanted)
 
 
 def test_what_all_lanes_read_is_loaded_once_for_all(lanes: CpuCompiler) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from quernel.ir.nodes import ArrayRef, Atomic, Call, For, If, Load, Loop, RootKind, Stmt, Store
 from quernel.ir.walk import expressions_of, walk_expressions, walk_statements
 from quernel_cpu.emission.functions import DeviceFunction
-from quernel_cpu.emission.store_groups import is_other_part
+from quernel_cpu.emission.part_groups import is_other_part
 
 __all__ = ["array_stored_last"]
 

@@ -59,8 +59,8 @@ from quernel_cpu.emission.lane_scope import LaneScope
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
 from quernel_cpu.emission.leaves import Part, leaves, part_at
 from quernel_cpu.emission.loops import num_trips
+from quernel_cpu.emission.part_groups import loads_together, stores_together
 from quernel_cpu.emission.shapes import Lanes, Layout, Shapes, argument_layouts
-from quernel_cpu.emission.store_groups import stores_together
 from quernel_cpu.emission.subgroups import SubgroupEmitter
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import scalar, splat, zero
@@ -123,6 +123,7 @@ class LaneBody(LaneExpressions):
 
     def start(self, body: Body, taken: Mapping[str, Value]) -> None:
         """Sets locals to what earlier segments left, the others to zero."""
+        self._wholes = frozenset(id(load) for load in loads_together(body, self._element))
         groups = list(stores_together(body))
         self._together = {id(group[0]): group for group in groups}
         self._behind = frozenset(id(stmt) for group in groups for stmt in group[1:])

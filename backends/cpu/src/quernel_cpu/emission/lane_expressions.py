@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import assert_never
 
-from quernel.dtypes import DType, bool_
+from quernel.dtypes import DType, ValueType, bool_
 from quernel.ir.nodes import (
     Binary,
     Bitcast,
@@ -68,6 +68,8 @@ class LaneExpressions:
         self._memory = LaneMemory(unit, code, lanes)
         self._parts = LaneParts(unit, code, lanes, self._memory)
         self._mask = mask
+        self._wholes: frozenset[int] = frozenset()
+        """`id`s of loads of parts of elements of which most is loaded."""
         self._types = {variable.name: scalar(variable.type) for variable in variables}
         self._slots = {name: self._allocate(name) for name in self._types}
 
@@ -136,7 +138,8 @@ class LaneExpressions:
         if isinstance(array.element, DType):
             loaded = self._memory.load(array.element, array.pointer, offset, self._mask)
         else:
-            loaded = self._parts.load(array, part_at(array.element, expr.place.view), offset, self._mask)
+            part, is_whole = part_at(array.element, expr.place.view), id(expr) in self._wholes
+            loaded = self._parts.load(array, part, offset, self._mask, is_whole=is_whole)
         if root in self._shapes.axes.atomics:
             vectors = self._lanes.vectors(loaded, scalar(expr.type))
             return Value(Layout(Lanes.VECTOR, 0, True), tuple(vectors.part(row) for row in range(self._lanes.rows)))
@@ -182,6 +185,11 @@ class LaneExpressions:
     def _allocate(self, name: str) -> list[str]:
         llvm = self._slot_type(name)
         return [self._code.allocate(llvm) for _ in self._lanes.rows_of(self._layout(name))]
+
+    def _element(self, root: Root) -> ValueType:
+        """The type of an array's elements."""
+        private = root.kind is RootKind.PRIVATE
+        return (self._scope.private[root.name].array if private else self._scope.arrays[root.name]).element
 
     def _place(self, root: Root, indices: tuple[Value, ...]) -> tuple[ArrayOperands, Offset]:
         """The array, and the element of it that each thread means."""

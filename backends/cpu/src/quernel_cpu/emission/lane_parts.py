@@ -42,6 +42,7 @@ class LaneParts:
         self._lanes = lanes
         self._memory = memory
         self._width = lanes.width
+        self._spare, self._spare_bytes = "", 0
 
     def located(self, element: ValueType, part: Part, offset: Offset) -> Offset:
         """Where a part of an element lies, counted in scalars of its type, which is aligned."""
@@ -50,21 +51,28 @@ class LaneParts:
 
     # --- loads --------------------------------------------------------------------------------------------------------
 
-    def load(self, array: ArrayOperands, part: Part, offset: Offset, mask: Value | None) -> Value:
-        """A part of the element that each thread means."""
+    def load(
+        self, array: ArrayOperands, part: Part, offset: Offset, mask: Value | None, *, is_whole: bool = False
+    ) -> Value:
+        """A part of the element that each thread means. `is_whole`: most of its other parts are loaded, too."""
         element, dtype = array.element, scalar(part.type)
         size = dtype.itemsize
         unit_bytes = size if self._is_run(element, offset, size) else max(size, _WORD_BYTES)
-        if not self._is_run(element, offset, unit_bytes) or _alignment(element, part) < size:
+        is_run = self._is_run(element, offset, unit_bytes)
+        is_scattered = is_whole and not is_run and not offset.is_uniform and self._fits(element, unit_bytes)
+        if not (is_run or is_scattered) or _alignment(element, part) < size:
             memory, place = self._apart(element, part, offset)
             return memory.load(dtype, array.pointer, place, mask)
         if mask is not None and mask.layout.rows and not offset.rows:
             mask = Value(Layout(Lanes.VECTOR), (self._memory.any_row(mask),))
         found = []
         for row in self._lanes.rows_of(Layout(rows=offset.rows)):
-            run = self._run(array, unit_bytes, offset, row)
-            pieces = self._pieces(run, None if mask is None else mask.part(row))
-            unit = self._taken(run.llvm, pieces, part.offset_bytes // unit_bytes)
+            on = None if mask is None else mask.part(row)
+            if is_run:
+                pieces = self._pieces(self._run(array, unit_bytes, offset, row), on)
+            else:
+                pieces = self._each(array, unit_bytes, offset, on, row)
+            unit = self._taken(f"i{unit_bytes * 8}", pieces, part.offset_bytes // unit_bytes)
             bits = self._narrowed(unit, unit_bytes, size, part.offset_bytes % unit_bytes)
             found.append(self._lanes.vector.from_memory(dtype, self._recast(bits, dtype, into_memory=False)))
         return Value(Layout(Lanes.VECTOR, 0, offset.rows), tuple(found))
@@ -87,6 +95,39 @@ class LaneParts:
                 )
             )
         return pieces
+
+    def _fits(self, element: ValueType, unit_bytes: int) -> bool:
+        """Whether an element is a vector of such units, of which some fill one piece."""
+        num_units = element.itemsize // unit_bytes
+        is_vector = num_units * unit_bytes == element.itemsize and num_units in (2, 4, 8)
+        return is_vector and self._width >= num_units and element.alignment >= unit_bytes
+
+    def _each(self, array: ArrayOperands, unit_bytes: int, offset: Offset, on: str | None, row: int) -> list[str]:
+        """The elements of all lanes, each loaded by itself, as vectors of integers of a unit's size."""
+        code, width, llvm = self._code, self._width, f"i{unit_bytes * 8}"
+        num_units = array.element.itemsize // unit_bytes
+        loaded = [
+            code.value(f"load <{num_units} x {llvm}>, ptr {address}, align {unit_bytes}")
+            for address in self._addresses(array, offset, on, row)
+        ]
+        count = width // num_units
+        return [code.joined(llvm, num_units, loaded[at : at + count]) for at in range(0, width, count)]
+
+    def _addresses(self, array: ArrayOperands, offset: Offset, on: str | None, row: int) -> list[str]:
+        """Where the element of each lane is; of a lane that is off, where nobody reads it."""
+        width, pointers = self._width, f"<{self._width} x ptr>"
+        bytes_away = self._memory.in_units(offset, array.element.itemsize, 0)
+        found = self._memory.addresses(u8, array.pointer, bytes_away, row)
+        if on is not None:
+            spare = self._lanes.broadcast(self._spare_element(array.element), "ptr")
+            found = self._lanes.vector.select(on, pointers, found, spare)
+        return [self._code.value(f"extractelement {pointers} {found}, i64 {lane}") for lane in range(width)]
+
+    def _spare_element(self, element: ValueType) -> str:
+        """The address of an element that nobody reads for its value."""
+        if element.itemsize > self._spare_bytes:
+            self._spare, self._spare_bytes = self._code.allocate(f"[{element.itemsize} x i8]", 64), element.itemsize
+        return self._spare
 
     def _narrowed(self, unit: str, unit_bytes: int, size: int, offset_bytes: int) -> str:
         """So many bytes of each unit, as an integer."""
@@ -144,7 +185,8 @@ class LaneParts:
         ]
         num_bytes = sum(scalar(part.type).itemsize for part, _ in together)
         is_run = self._is_run(element, offset, unit_bytes) and num_bytes * 2 > element.itemsize
-        if not is_run or _overlap(parts):
+        is_scattered = not offset.is_uniform and self._fits(element, unit_bytes) and num_bytes == element.itemsize
+        if not (is_run or is_scattered) or _overlap(parts):
             together = []
         alone = [each for each in given if each not in together]
         for part, value in alone:
@@ -167,12 +209,16 @@ class LaneParts:
             runs.append((run, units))
         done = ""
         pieces = [self._woven(run.llvm, ["poison" if unit is None else unit for unit in units]) for run, units in runs]
-        if streaming is not None and not alone and not any(None in units for _, units in runs):
+        if streaming is not None and is_run and not alone and not any(None in units for _, units in runs):
             addresses = [self._address(run, number) for run, _ in runs for number in range(run.num_units)]
             listed = [piece for of_row in pieces for piece in of_row]
             done = self._memory.stream(_UNITS[unit_bytes], addresses, listed, mask, streaming)
         for row, (run, units) in enumerate(runs):
-            self._store_pieces(run, pieces[row], units, None if mask is None else mask.part(row))
+            on = None if mask is None else mask.part(row)
+            if is_run:
+                self._store_pieces(run, pieces[row], units, on)
+            else:
+                self._store_each(array, run, pieces[row], offset, on, row)
         if done:
             self._code.place(done)
 
@@ -203,6 +249,15 @@ class LaneParts:
                 continue
             symbol = self._unit.declare("void", f"llvm.masked.store.v{width}{run.llvm}.p0", vector, "ptr", mask)
             code.do(f"call void {symbol}({vector} {piece}, ptr align {run.alignment} {address}, {mask} {spread})")
+
+    def _store_each(
+        self, array: ArrayOperands, run: _Run, pieces: list[str], offset: Offset, on: str | None, row: int
+    ) -> None:
+        """Writes whole elements one by one, so that where several lanes mean one, the last one's is left."""
+        for lane, address in enumerate(self._addresses(array, offset, on, row)):
+            number, place = divmod(lane * run.num_units, self._width)
+            part = self._code.part(wide(run.llvm, self._width), pieces[number], range(place, place + run.num_units))
+            self._code.do(f"store <{run.num_units} x {run.llvm}> {part}, ptr {address}, align {run.alignment}")
 
     def _woven(self, llvm: str, parts: list[str]) -> list[str]:
         """The first of each part, then the second of each, and so on: the inverse of `_taken`."""
