@@ -2,8 +2,8 @@
 
 Scalars of one element lie beside each other, those of neighbouring lanes an element apart. Where neighbours read or
 write neighbouring elements, the whole run of elements is moved by vector accesses, and taken apart or put together by
-shuffles of units of one size: even from odd, and again, so that the parts of one element share the first of them. Every
-part loads the same run, which LLVM loads once. Otherwise a part is a scalar at a stride, as in any array.
+shuffles of units of one size. Every part loads the same run, which LLVM loads once. Elements anywhere are moved whole
+by each lane where most of their parts are. Otherwise a part is a scalar at a stride, as in any array.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import attrs
 
-from quernel.dtypes import DType, ValueType, u8, u16, u32, u64
+from quernel.dtypes import ValueType, u8, u16, u32, u64
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value
@@ -20,7 +20,8 @@ from quernel_cpu.emission.leaves import Leaf, Part, leaf_alignment
 from quernel_cpu.emission.shapes import Lanes, Layout
 from quernel_cpu.emission.streaming import Streaming
 from quernel_cpu.emission.text import Code, Unit
-from quernel_cpu.emission.values import memory_type, scalar, splat, wide
+from quernel_cpu.emission.values import scalar, wide
+from quernel_cpu.emission.weaving import Weaving
 
 __all__ = ["LaneParts"]
 
@@ -41,6 +42,7 @@ class LaneParts:
         self._code = code
         self._lanes = lanes
         self._memory = memory
+        self._weaving = Weaving(code, lanes.width)
         self._width = lanes.width
         self._spare, self._spare_bytes = "", 0
 
@@ -72,9 +74,9 @@ class LaneParts:
                 pieces = self._pieces(self._run(array, unit_bytes, offset, row), on)
             else:
                 pieces = self._each(array, unit_bytes, offset, on, row)
-            unit = self._taken(f"i{unit_bytes * 8}", pieces, part.offset_bytes // unit_bytes)
-            bits = self._narrowed(unit, unit_bytes, size, part.offset_bytes % unit_bytes)
-            found.append(self._lanes.vector.from_memory(dtype, self._recast(bits, dtype, into_memory=False)))
+            unit = self._weaving.taken(f"i{unit_bytes * 8}", pieces, part.offset_bytes // unit_bytes)
+            bits = self._weaving.narrowed(unit, unit_bytes, size, part.offset_bytes % unit_bytes)
+            found.append(self._lanes.vector.from_memory(dtype, self._weaving.recast(bits, dtype, into_memory=False)))
         return Value(Layout(Lanes.VECTOR, 0, offset.rows), tuple(found))
 
     def _pieces(self, run: _Run, on: str | None) -> list[str]:
@@ -91,7 +93,7 @@ class LaneParts:
             pieces.append(
                 code.value(
                     f"call {vector} {symbol}(ptr align {run.alignment} {address}, {mask} "
-                    f"{self._spread(on, run.num_units, number)}, {vector} zeroinitializer)"
+                    f"{self._weaving.spread(on, run.num_units, number)}, {vector} zeroinitializer)"
                 )
             )
         return pieces
@@ -129,40 +131,6 @@ class LaneParts:
             self._spare, self._spare_bytes = self._code.allocate(f"[{element.itemsize} x i8]", 64), element.itemsize
         return self._spare
 
-    def _narrowed(self, unit: str, unit_bytes: int, size: int, offset_bytes: int) -> str:
-        """So many bytes of each unit, as an integer."""
-        if unit_bytes == size:
-            return unit
-        llvm, vector = f"i{unit_bytes * 8}", wide(f"i{unit_bytes * 8}", self._width)
-        if offset_bytes:
-            count = splat(llvm, str(offset_bytes * 8), self._width)
-            unit = self._code.value(f"lshr {vector} {unit}, {count}")
-        return self._code.value(f"trunc {vector} {unit} to {wide(f'i{size * 8}', self._width)}")
-
-    def _taken(self, llvm: str, pieces: list[str], number: int) -> str:
-        """Every so-manieth integer of the pieces, one behind the other, from `number` on."""
-        count, width = len(pieces), self._width
-        if count == 1:
-            return pieces[0]
-        if count % 2 == 0:
-            order = [number % 2 + 2 * lane for lane in range(width)]
-            halves = [self._shuffled(llvm, pieces[at], pieces[at + 1], order) for at in range(0, count, 2)]
-            return self._taken(llvm, halves, number // 2)
-        wanted = [number + count * lane for lane in range(width)]
-        return self._picked(llvm, pieces, wanted)
-
-    def _picked(self, llvm: str, vectors: list[str], wanted: list[int]) -> str:
-        """What stands at these places in vectors one behind the other."""
-        width = self._width
-        found = self._shuffled(llvm, vectors[0], vectors[1], [place if place < 2 * width else 0 for place in wanted])
-        for number, vector in enumerate(vectors[2:], start=2):
-            order = [
-                width + place - number * width if number * width <= place < (number + 1) * width else lane
-                for lane, place in enumerate(wanted)
-            ]
-            found = self._shuffled(llvm, found, vector, order)
-        return found
-
     # --- stores -------------------------------------------------------------------------------------------------------
 
     def store(
@@ -178,69 +146,60 @@ class LaneParts:
         element = array.element
         given = list(zip(parts, values, strict=True))
         unit_bytes = _unit_bytes({scalar(part.type).itemsize for part in parts})
-        together = [
-            (part, value)
-            for part, value in given
-            if min(scalar(part.type).itemsize, _alignment(element, part)) >= unit_bytes
-        ]
+        together = [each for each in given if _step_bytes(element, each[0]) >= unit_bytes]
         num_bytes = sum(scalar(part.type).itemsize for part, _ in together)
         is_run = self._is_run(element, offset, unit_bytes) and num_bytes * 2 > element.itemsize
         is_scattered = not offset.is_uniform and self._fits(element, unit_bytes) and num_bytes == element.itemsize
         if not (is_run or is_scattered) or _overlap(parts):
             together = []
-        alone = [each for each in given if each not in together]
-        for part, value in alone:
-            memory, place = self._apart(element, part, offset)
-            memory.store(scalar(part.type), array.pointer, place, value, mask)
+        for part, value in given:
+            if (part, value) not in together:
+                memory, place = self._apart(element, part, offset)
+                memory.store(scalar(part.type), array.pointer, place, value, mask)
         if not together:
             return
         rows = offset.rows or (mask is not None and mask.layout.rows)
         rows = rows or any(value.layout.rows for _, value in together)
+        numbers = self._lanes.rows_of(Layout(rows=rows))
         typed = [(part, self._lanes.vectors(value, scalar(part.type))) for part, value in together]
-        runs = []
-        for row in self._lanes.rows_of(Layout(rows=rows)):
-            run = self._run(array, unit_bytes, offset, row)
-            units: list[str | None] = [None] * run.num_units
-            for part, value in typed:
-                dtype, first = scalar(part.type), part.offset_bytes // unit_bytes
-                stored = self._recast(self._lanes.vector.to_memory(dtype, value.part(row)), dtype, into_memory=True)
-                for number, unit in enumerate(self._units(stored, dtype.itemsize, unit_bytes)):
-                    units[first + number] = unit
-            runs.append((run, units))
+        runs = [self._run(array, unit_bytes, offset, row) for row in numbers]
+        units = [self._units(typed, run.num_units, unit_bytes, row) for run, row in zip(runs, numbers, strict=True)]
+        pieces = [self._weaving.woven(runs[0].llvm, [unit or "poison" for unit in of_row]) for of_row in units]
         done = ""
-        pieces = [self._woven(run.llvm, ["poison" if unit is None else unit for unit in units]) for run, units in runs]
-        if streaming is not None and is_run and not alone and not any(None in units for _, units in runs):
-            addresses = [self._address(run, number) for run, _ in runs for number in range(run.num_units)]
+        if streaming is not None and is_run and len(together) == len(given) and "" not in units[0]:
+            addresses = [self._address(run, number) for run in runs for number in range(run.num_units)]
             listed = [piece for of_row in pieces for piece in of_row]
             done = self._memory.stream(_UNITS[unit_bytes], addresses, listed, mask, streaming)
-        for row, (run, units) in enumerate(runs):
+        for row in numbers:
             on = None if mask is None else mask.part(row)
             if is_run:
-                self._store_pieces(run, pieces[row], units, on)
+                self._store_pieces(runs[row], pieces[row], units[row], on)
             else:
-                self._store_each(array, run, pieces[row], offset, on, row)
+                self._store_each(array, runs[row], pieces[row], offset, on, row)
         if done:
             self._code.place(done)
 
-    def _units(self, stored: str, size: int, unit_bytes: int) -> list[str]:
-        """The units of a part of so many bytes, lowest first."""
-        count, width = size // unit_bytes, self._width
-        if count == 1:
-            return [stored]
-        smaller = wide(f"i{unit_bytes * 8}", count * width)
-        apart = self._code.value(f"bitcast {wide(f'i{size * 8}', width)} {stored} to {smaller}")
-        return [self._code.part(smaller, apart, range(number, count * width, count)) for number in range(count)]
+    def _units(self, typed: list[tuple[Part, Value]], num_units: int, unit_bytes: int, row: int) -> list[str]:
+        """The units of a row's elements that these parts fill; an empty text for the others."""
+        units = [""] * num_units
+        for part, value in typed:
+            dtype, first = scalar(part.type), part.offset_bytes // unit_bytes
+            stored = self._lanes.vector.to_memory(dtype, value.part(row))
+            stored = self._weaving.recast(stored, dtype, into_memory=True)
+            for number, unit in enumerate(self._weaving.units(stored, dtype.itemsize, unit_bytes)):
+                units[first + number] = unit
+        return units
 
-    def _store_pieces(self, run: _Run, pieces: list[str], units: list[str | None], on: str | None) -> None:
+    def _store_pieces(self, run: _Run, pieces: list[str], units: list[str], on: str | None) -> None:
         """Writes the units that there are of each element."""
         code, width = self._code, self._width
         vector, mask = wide(run.llvm, width), f"<{width} x i1>"
         for number, piece in enumerate(pieces):
             address, written = self._address(run, number), ""
-            if None in units:
+            if "" in units:
                 places = ((number * width + lane) % run.num_units for lane in range(width))
-                written = f"<{', '.join('i1 ' + str(units[place] is not None).lower() for place in places)}>"
-            spread = "" if on is None else self._spread(on, run.num_units, number)
+                written = f"<{', '.join('i1 ' + str(units[place] != '').lower() for place in places)}>"
+            spread = "" if on is None else self._weaving.spread(on, run.num_units, number)
             if written and spread:
                 spread = code.value(f"and {mask} {spread}, {written}")
             spread = spread or written
@@ -258,25 +217,6 @@ class LaneParts:
             number, place = divmod(lane * run.num_units, self._width)
             part = self._code.part(wide(run.llvm, self._width), pieces[number], range(place, place + run.num_units))
             self._code.do(f"store <{run.num_units} x {run.llvm}> {part}, ptr {address}, align {run.alignment}")
-
-    def _woven(self, llvm: str, parts: list[str]) -> list[str]:
-        """The first of each part, then the second of each, and so on: the inverse of `_taken`."""
-        count, width = len(parts), self._width
-        if count == 1:
-            return parts
-        if count % 2:
-            places = [[number * width + lane for lane in range(width)] for number in range(count)]
-            return [
-                self._picked(llvm, parts, [(place % count) * width + place // count for place in piece])
-                for piece in places
-            ]
-        evens, odds = self._woven(llvm, parts[0::2]), self._woven(llvm, parts[1::2])
-        woven = []
-        for even, odd in zip(evens, odds, strict=True):
-            for half in range(2):
-                order = [(lane % 2) * width + half * width // 2 + lane // 2 for lane in range(width)]
-                woven.append(self._shuffled(llvm, even, odd, order))
-        return woven
 
     # --- runs of elements ---------------------------------------------------------------------------------------------
 
@@ -310,23 +250,6 @@ class LaneParts:
             return run.address
         return self._code.value(f"getelementptr {run.llvm}, ptr {run.address}, i64 {number * self._width}")
 
-    def _spread(self, on: str, num_units: int, number: int) -> str:
-        """A mask of elements as one of their units, for one piece of the run."""
-        width = self._width
-        return self._code.part(f"<{width} x i1>", on, [(number * width + lane) // num_units for lane in range(width)])
-
-    def _shuffled(self, llvm: str, left: str, right: str, order: list[int]) -> str:
-        vector, listed = wide(llvm, self._width), ", ".join(f"i32 {lane}" for lane in order)
-        return self._code.value(f"shufflevector {vector} {left}, {vector} {right}, <{self._width} x i32> <{listed}>")
-
-    def _recast(self, operand: str, dtype: DType, *, into_memory: bool) -> str:
-        """Between what memory holds of a type and an integer of its size."""
-        number, memory = wide(f"i{dtype.itemsize * 8}", self._width), wide(memory_type(dtype), self._width)
-        if number == memory:
-            return operand
-        given, wanted = (memory, number) if into_memory else (number, memory)
-        return self._code.value(f"bitcast {given} {operand} to {wanted}")
-
 
 @attrs.frozen
 class _Run:
@@ -347,6 +270,11 @@ class _Run:
 
 def _alignment(element: ValueType, part: Part) -> int:
     return leaf_alignment(element, Leaf(scalar(part.type), part.offset_bytes), part.offset_bytes)
+
+
+def _step_bytes(element: ValueType, part: Part) -> int:
+    """The largest unit that a part is made of, where it stands."""
+    return min(scalar(part.type).itemsize, _alignment(element, part))
 
 
 def _unit_bytes(sizes: set[int]) -> int:
