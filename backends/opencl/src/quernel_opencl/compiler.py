@@ -54,6 +54,11 @@ class OpenclCompiler(CFamilyCompiler[AlignedVariant, OpenclArtifact]):
     variant_type = AlignedVariant
 
     @property
+    def is_reproducible(self) -> bool:  # type: ignore[override]  # a fact of the driver here
+        """Intel's compiler for CPUs writes into each program which one of its process it is."""
+        return not self._is_intel_cpu
+
+    @property
     def scales_with(self) -> Scaling:  # type: ignore[override]  # a fact of the device here
         """Processes, unless each would take memory of the device."""
         return "processes" if self.target_info.detail("kind") == "cpu" else "threads"
@@ -78,12 +83,19 @@ class OpenclCompiler(CFamilyCompiler[AlignedVariant, OpenclArtifact]):
         return AlignedVariant(contiguous=True, index32=self.narrows_indices)
 
     def dialect(self, module: Module, variant: AlignedVariant) -> Dialect:
-        """OpenCL C, with subgroups where the kernel uses them."""
+        """OpenCL C, with what the kernel uses."""
+        from quernel.ir.analysis import parameter_uses
         from quernel_opencl.lowering import opencl_dialect, uses_subgroups
 
-        is_intel = self.target_info.detail("platform").startswith("Intel")
-        is_intel_cpu = is_intel and self.target_info.detail("kind") == "cpu"
-        return opencl_dialect(has_subgroups=uses_subgroups(module), is_intel_cpu=is_intel_cpu)
+        return opencl_dialect(
+            has_subgroups=uses_subgroups(module),
+            has_barrier=parameter_uses(module).has_barrier,
+            is_intel_cpu=self._is_intel_cpu,
+        )
+
+    @property
+    def _is_intel_cpu(self) -> bool:
+        return self.target_info.detail("platform").startswith("Intel") and self.target_info.detail("kind") == "cpu"
 
     def options(self, options: KernelOptions, *, is_foreign: bool) -> tuple[str, ...]:
         """What the driver builds the program with."""

@@ -213,6 +213,36 @@ _INTEL_SELECT: Final = "select(({type})({2}), ({type})({1}), ({signed})({0}))"
 threads, from a register that holds neither. It makes such a pair of `?:` wherever functions are inlined, but not of
 the builtin."""
 
+_INTEL_LOOP: Final = '__asm__ volatile("");'
+"""That compiler makes two loops of one in which threads branch by what stays the same in it, and then takes what was
+computed from values that are alike in all threads for alike behind them, whichever of the two a thread was in. It
+leaves a loop in one piece that holds this statement, which is no instruction."""
+
+_INTEL_SIGNS: Final = """\
+#define QN_OF __attribute__((overloadable)) static
+QN_OF float qn_negated(float x) {
+    return x * as_float(0xbf800000u ^ ((uint)(get_global_size(0) >> 32) & 0x80000000u));
+}
+QN_OF uint qn_bits(float x) { return as_uint(x) + (uint)(get_global_size(0) >> 63); }
+QN_OF float qn_float(uint x) { return as_float(x + (uint)(get_global_size(0) >> 63)); }
+#ifdef cl_khr_fp64
+QN_OF double qn_negated(double x) {
+    return x * as_double(0xbff0000000000000UL ^ (get_global_size(0) & 0x8000000000000000UL));
+}
+QN_OF ulong qn_bits(double x) { return as_ulong(x) + (get_global_size(0) >> 63); }
+QN_OF double qn_float(ulong x) { return as_double(x + (get_global_size(0) >> 63)); }
+#endif"""
+"""Over a barrier that compiler keeps one negated float for the whole block, and one of all that was computed from
+nothing else: each thread goes on with the last one's. It finds negations in products with -1, in -0 minus a value and
+in changed sign bits too, but not where the sign is of a number that it cannot know."""
+
+_INTEL_BITCASTS: Final = {
+    (f32, u32): "qn_bits({0})",
+    (u32, f32): "qn_float({0})",
+    (f64, u64): "qn_bits({0})",
+    (u64, f64): "qn_float({0})",
+}
+
 
 def uses_subgroups(module: Module) -> bool:
     """Whether threads of a subgroup work together, or one asks for its lane."""
@@ -221,14 +251,19 @@ def uses_subgroups(module: Module) -> bool:
 
 
 @cache
-def opencl_dialect(*, has_subgroups: bool, is_intel_cpu: bool) -> Dialect:
-    """The dialect for one kernel, which uses subgroups or not, and for Intel's driver for CPUs or another."""
+def opencl_dialect(*, has_subgroups: bool, has_barrier: bool, is_intel_cpu: bool) -> Dialect:
+    """The dialect for one kernel, by what it uses, and for Intel's driver for CPUs or another."""
     dialect = OPENCL_C
     if has_subgroups:
         attribute = f"__attribute__((intel_reqd_sub_group_size({SUBGROUP_SIZE})))"
         dialect = attrs.evolve(dialect, kernel=dialect.kernel.replace("__kernel ", f"__kernel {attribute}\n", 1))
     if is_intel_cpu:
-        dialect = attrs.evolve(dialect, integer_select=_INTEL_SELECT)
+        dialect = attrs.evolve(dialect, integer_select=_INTEL_SELECT, loop_start=_INTEL_LOOP)
+    if is_intel_cpu and has_barrier:
+        preamble = (*dialect.preamble, *_INTEL_SIGNS.splitlines())
+        dialect = attrs.evolve(
+            dialect, preamble=preamble, negated="qn_negated({0})", bitcasts={**dialect.bitcasts, **_INTEL_BITCASTS}
+        )
     return dialect
 
 

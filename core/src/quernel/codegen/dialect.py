@@ -56,6 +56,8 @@ class Dialect:
         fast_math: replacements for f32 under `fast_math`.
         integer_select: `{1}` where `{0}` holds, else `{2}`, of integers of type `{type}`; `{signed}` is the signed type
             of its width. Empty where the language's own `?:` is right.
+        negated: the negative of a float; also spells -1 and -0 then. Empty where the language's own minus is right.
+        loop_start: a statement with which a loop starts that may branch inside; empty where none is needed.
         fma: `{0} * {1} + {2}` rounded once.
         fabs: the magnitude of a float.
         popcount: of an unsigned value, by width.
@@ -96,6 +98,8 @@ class Dialect:
     functions: Mapping[MathFunction, str] = attrs.field(factory=dict)
     fast_math: Mapping[MathFunction, str] = attrs.field(factory=dict)
     integer_select: str = ""
+    negated: str = ""
+    loop_start: str = ""
     fma: str
     fabs: str
     popcount: Mapping[int, str]

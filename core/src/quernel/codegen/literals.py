@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from quernel.codegen.dialect import Dialect
-from quernel.codegen.text import Binding, Code, primary
+from quernel.codegen.text import Binding, Code, call, primary, unary
 from quernel.dtypes import DType, f32, f64, i32, i64, u32, u64
 
-__all__ = ["float_literal", "integer_literal", "literal"]
+__all__ = ["float_literal", "integer_literal", "literal", "negative"]
 
 
 def literal(dialect: Dialect, value: bool | int | float, dtype: DType) -> Code:
@@ -52,7 +52,16 @@ def float_literal(dialect: Dialect, value: float, dtype: DType) -> Code:
         infinity = dialect.infinity[f64 if is_double else f32]
         return primary(infinity) if value > 0 else Code(f"-{infinity}", Binding.UNARY)
     text = repr(abs(value)) if is_double else f"{_shortest(np.float32(abs(value)))}f"
-    return primary(text) if math.copysign(1.0, value) > 0 else Code(f"-{text}", Binding.UNARY)
+    if math.copysign(1.0, value) > 0:
+        return primary(text)
+    if value in (0.0, -1.0):  # What makes a negation of a difference, a product or a quotient.
+        return negative(dialect, primary(text))
+    return Code(f"-{text}", Binding.UNARY)
+
+
+def negative(dialect: Dialect, x: Code) -> Code:
+    """A float with the other sign."""
+    return call(dialect.negated, x) if dialect.negated else unary("-", x)
 
 
 def _shortest(value: np.float32) -> str:

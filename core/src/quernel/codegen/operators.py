@@ -13,7 +13,7 @@ import attrs
 from quernel.codegen.arithmetic import unsigned_of
 from quernel.codegen.dialect import Dialect
 from quernel.codegen.helpers import Helpers
-from quernel.codegen.literals import float_literal, integer_literal
+from quernel.codegen.literals import float_literal, integer_literal, negative
 from quernel.codegen.text import Binding, Code, call, infix, inside, primary, unary
 from quernel.codegen.types import NARROW
 from quernel.dtypes import DType, ValueType, f32, f64, i32, i64, u16, u32, u64
@@ -70,7 +70,7 @@ class Operators:
             case UnaryOp.INVERT:
                 return self._narrowed(dtype, unary("~", x))
             case UnaryOp.NEG if dtype.is_float:
-                return unary("-", x)
+                return negative(self._dialect, x)
             case UnaryOp.NEG:
                 zero = integer_literal(self._dialect, 0, unsigned_of(dtype))
                 return self._from_unsigned(dtype, infix(Binding.SUM, "-", zero, self.as_unsigned(dtype, x)))

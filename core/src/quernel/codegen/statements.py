@@ -20,7 +20,8 @@ from quernel.codegen.reports import Reports
 from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.text import Binding, Code, Lines, call, infix, primary, unary
 from quernel.codegen.types import Types
-from quernel.dtypes import StructType, i64, u32, u64
+from quernel.dtypes import DType, StructType, i64, u32, u64
+from quernel.ir.flow import has_one_trip
 from quernel.ir.nodes import (
     Alloc,
     ArrayRef,
@@ -55,7 +56,7 @@ from quernel.ir.nodes import (
     UnaryOp,
 )
 from quernel.ir.semantics import trip_count
-from quernel.ir.walk import Body
+from quernel.ir.walk import Body, walk_expressions, walk_statements
 from quernel.locations import Location
 
 __all__ = ["Argument", "BodyWriter", "CalleeTable"]
@@ -237,8 +238,7 @@ class BodyWriter:
             current = infix(Binding.SUM, "+", self._operators.as_unsigned(i64, start), steps)
             target = f"const {c_type} {variable}" if is_own else variable
             self._lines.add(f"{target} = ({c_type})({current});", stmt.loc)
-        self._body(stmt.body)
-        self._lines.close()
+        self._loop_body(stmt.body, stmt.loc)
 
     def _trips(self, stmt: For, start: Code, stop: Code, step: Code) -> Code:
         bounds = [bound.value for bound in (stmt.start, stmt.stop, stmt.step) if isinstance(bound, Const)]
@@ -265,11 +265,16 @@ class BodyWriter:
             condition = self._value(inner, first.loc)
             if len(self._lines.lines) == written:
                 self._lines.open(f"while ({condition if negated else unary('!', condition)})", first.loc)
-                self._body(body[1:])
-                self._lines.close()
+                self._loop_body(body[1:], stmt.loc)
                 return
             del self._lines.lines[written:]
         self._lines.open("while (true)", stmt.loc)
+        self._loop_body(body, stmt.loc, has_one_trip=has_one_trip(stmt))
+
+    def _loop_body(self, body: Body, loc: Location, *, has_one_trip: bool = False) -> None:
+        """The statements of a loop that is open, and its end."""
+        if self._dialect.loop_start and not has_one_trip and _may_branch(body):
+            self._lines.add(self._dialect.loop_start, loc)
         self._body(body)
         self._lines.close()
 
@@ -359,6 +364,13 @@ class BodyWriter:
         self._lines.add(f"{declaration};", stmt.loc)
         shape = {axis: integer_literal(self._dialect, length, i64) for axis, length in enumerate(stmt.shape)}
         self._scope.arrays[Root(kind, stmt.name)] = ArrayCode(stmt.element, kind, name, strides, shape)
+
+
+def _may_branch(body: Body) -> bool:
+    """Whether what a thread does in the statements may depend on a truth, inner loops included."""
+    if any(isinstance(stmt, If | Call) for stmt in walk_statements(body)):
+        return True
+    return any(isinstance(expr.type, DType) and expr.type.is_bool for expr in walk_expressions(body))
 
 
 def _never_overflows(step: int, stop: Expr) -> bool:

@@ -90,6 +90,10 @@ class ArtifactCompiler(ABC, Generic[VariantT, LoweredT, ArtifactT]):
     shares_by_ir: bool = True
     """Whether equal IR, variant and build make artifacts of which one may stand for the other. False where an artifact
     holds what is outside the IR's content, such as the kernel's place in the user's file."""
+    is_reproducible: bool = True
+    """Whether equal kernels make equal bytes, on every thread and in every process. False where a vendor's toolchain
+    numbers what it makes: no digest tells then that two artifacts are equal, and `source` MUST give the text that does.
+    """
     scales_with: Scaling = "threads"
     """On what several kernels compile side by side. With `processes`, the class MUST be one that another process of
     the same interpreter can import."""
@@ -264,7 +268,11 @@ class CompilationTarget(ABC, Generic[VariantT, ArtifactT, LoadedT]):
         return header
 
     def digest(self, artifact: ArtifactT) -> str:
-        """A digest by which equal artifacts are recognised. The default hashes header and payload."""
+        """A digest by which equal artifacts are recognised. The default hashes header and payload.
+
+        Artifacts of equal digests share what one of them became when it was loaded. Equal kernels MUST have equal ones
+        where the compiler is reproducible; elsewhere each is loaded by itself, which costs memory and nothing else.
+        """
         from quernel.digests import sha256
 
         payload: bytes = artifact.payload  # type: ignore[attr-defined]  # Artifact or a type with the same field

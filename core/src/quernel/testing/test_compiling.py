@@ -15,7 +15,7 @@ import quernel as qn
 from quernel.compiler import ArtifactCompiler, ArtifactHeader, CompilationProcesses, SlotKind, run_job
 from quernel.compiler.results import JobStage, checked_result
 from quernel.errors import QuernelError, ValidationError
-from quernel.testing.compiling import artifact_of, definition_of, digest_of, finalized, id_of, lowered
+from quernel.testing.compiling import artifact_of, content_of, definition_of, digest_of, finalized, id_of, lowered
 from quernel.testing.processes import said_by
 
 
@@ -45,43 +45,44 @@ def processes() -> Iterator[CompilationProcesses]:
 
 @pytest.fixture
 def made(quernel_device: Any) -> tuple[Any, Any, str]:
-    """A definition as a worker has it, its id, and the digest of the artifact made of it here."""
+    """A definition as a worker has it, its id, and what each artifact made of it has in common with one made here."""
     definition = pickle.loads(pickle.dumps(definition_of(quernel_device, scales)))
-    digest = digest_of(quernel_device, artifact_of(quernel_device, definition))
-    return definition, id_of(quernel_device, definition), digest
+    content = content_of(quernel_device, artifact_of(quernel_device, definition))
+    return definition, id_of(quernel_device, definition), content
 
 
 def test_the_compiler_makes_the_same_each_time(quernel_device: Any, made: Any) -> None:
-    definition, _, digest = made
-    assert digest_of(quernel_device, artifact_of(quernel_device, definition)) == digest
+    definition, _, content = made
+    assert content_of(quernel_device, artifact_of(quernel_device, definition)) == content
 
 
 def test_one_thread_lowers_and_another_finalizes(quernel_device: Any, made: Any) -> None:
-    definition, key, digest = made
+    definition, key, content = made
     compiler = quernel_device.operations.target.compiler
     with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
         low = first.submit(lowered, compiler, definition, key).result()
         artifact = second.submit(finalized, compiler, key, low).result()
-    assert digest_of(quernel_device, artifact) == digest
+    assert content_of(quernel_device, artifact) == content
 
 
 def test_compiler_lowered_and_artifact_pickle(quernel_device: Any, made: Any) -> None:
-    definition, key, digest = made
+    definition, key, content = made
     compiler = pickle.loads(pickle.dumps(quernel_device.operations.target.compiler))
     assert isinstance(compiler, ArtifactCompiler)
     low = pickle.loads(pickle.dumps(lowered(compiler, definition, key)))
     artifact = pickle.loads(pickle.dumps(finalized(compiler, key, low)))
-    assert digest_of(quernel_device, artifact) == digest
+    assert content_of(quernel_device, artifact) == content
 
 
 @pytest.mark.parametrize("stage", [JobStage.COMPILE, JobStage.FINALIZE], ids=lambda stage: stage.value)
 def test_a_worker_process_makes_the_same(quernel_device: Any, made: Any, processes: Executor, stage: JobStage) -> None:
-    definition, key, digest = made
+    definition, key, content = made
     compiler = quernel_device.operations.target.compiler
     work = definition if stage is JobStage.COMPILE else lowered(compiler, definition, key)
     result = checked_result(compiler, processes.submit(run_job, compiler, work, key, stage).result(), "scales")
     assert result.failure is None
-    assert digest_of(quernel_device, result.artifact) == digest
+    assert content_of(quernel_device, result.artifact) == content
+    assert quernel_device.operations.target.load(key, result.artifact) is not None
 
 
 def test_a_refusal_comes_back_from_a_worker_whole(quernel_device: Any, processes: Executor) -> None:
@@ -125,6 +126,15 @@ def test_a_target_string_compiles_without_opening_a_device(quernel_device: Any, 
     name = quernel_device.target_info.name
     said = said_by(tmp_path, "compiles.py", WITHOUT_DEVICE, quernel_device.info.backend, str(definition), name)
     assert said["entry"] == quernel_device.operations.target.header(artifact_of(quernel_device, made[0])).entry
+
+
+def test_where_bytes_differ_each_time_there_is_a_text_to_find_equal_kernels_by(quernel_device: Any, made: Any) -> None:
+    definition, key, _ = made
+    compiler = quernel_device.operations.target.compiler
+    first, second = (digest_of(quernel_device, artifact_of(quernel_device, definition)) for _ in range(2))
+    if first != second:
+        assert not compiler.is_reproducible
+    assert compiler.is_reproducible or compiler.source(lowered(compiler, definition, key))
 
 
 def test_the_source_is_a_text_that_says_all(quernel_device: Any, made: Any) -> None:

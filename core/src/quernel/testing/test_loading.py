@@ -11,7 +11,7 @@ import pytest
 import quernel as qn
 from quernel.errors import CompilationError, DeviceError, ValidationError
 from quernel.store import environment
-from quernel.testing.compiling import artifact_of, definition_of, id_of
+from quernel.testing.compiling import artifact_of, content_of, definition_of, id_of
 from quernel.testing.watching import Bench, opened_again
 
 keeps = pytest.mark.quernel_needs("persistence")
@@ -93,7 +93,7 @@ def test_nothing_is_kept_before_it_is_loaded(quernel_device: Any, kept: Any) -> 
         bench = Bench(opened, kept, {"store": lambda *_: found.append(target.stored(key))})
         bench.load(definition)
         assert found == [None]
-        assert target.digest(target.stored(key)) == target.digest(artifact_of(opened, definition))
+        assert content_of(opened, target.stored(key)) == content_of(opened, artifact_of(opened, definition))
 
 
 @keeps

@@ -11,6 +11,9 @@ In a kernel whose threads never meet, doing nothing more is to return. In one wi
 * everything else runs where the local `active` holds, whole runs without barriers under one condition; a violation
   lowers `active` and leaves its run.
 
+A subgroup operation belongs to the first kind, whatever it combines: inactive threads take part. Locals that it reads
+and that only active threads assign start at zero, since a value that nobody gave may be anything, each time another.
+
 A `while` round a barrier may wait for what an inactive thread would have written; in that case no trip could be its
 last one. So the threads of a block tell each other, at the start of each trip, whether one is inactive, and then all
 return.
@@ -26,6 +29,7 @@ import attrs
 
 from quernel.diagnostics import MAX_VALUES
 from quernel.dtypes import DType, StructType, ValueType, VectorType, bool_, i32, i64
+from quernel.ir.analysis import assigned_names
 from quernel.ir.flow import has_one_trip
 from quernel.ir.names import FreshNames
 from quernel.ir.nodes import (
@@ -341,6 +345,8 @@ class _Together:
         self._remembered: set[str] = set()
         """Those of them that may hold what a thread has written to memory."""
         self._written: set[Root] = set()
+        self._combined: set[str] = set()
+        """Locals that operations of a subgroup read, which inactive threads run too."""
         self._loc = uniformity.module.kernel.loc
         self._active = self._names.local("active", bool_, self._loc)
         self._told: Alloc | None = None
@@ -358,10 +364,19 @@ class _Together:
             self._names.locals = [local for local in self._names.locals if local.name != self._active.name]
             return (*allocs, *map_statements(checked, self._unguarded))
         start: Body = (Assign(name=self._active.name, value=_constant(True, bool_, self._loc), loc=self._loc),)
+        start = (*self._zeros(checked), *start)
         if self._told is not None:
             allocs = (*allocs, self._told)
             start = (*start, self._tell(0), Barrier(loc=self._loc))
         return (*allocs, *start, *checked)
+
+    def _zeros(self, checked: Body) -> Iterator[Stmt]:
+        """Values for the locals that subgroups combine and that a thread which is inactive from the start lacks."""
+        guarded = (stmt for stmt in walk_statements(checked) if isinstance(stmt, If) and stmt.condition == self._active)
+        lacking = self._combined.intersection(name for stmt in guarded for name in assigned_names(stmt.then))
+        for local in (*self._uniformity.module.kernel.locals, *self._names.locals):
+            if local.name in lacking:
+                yield Assign(name=local.name, value=_zero(local.type, self._loc), loc=self._loc)
 
     def _unguarded(self, stmt: Stmt) -> Stmt | Body:
         """The statements of a run without its guard, where nothing lowers `active`; nor does anyone wait for it."""
@@ -480,6 +495,8 @@ class _Together:
                 yield Assign(name=local.name, value=_zero(local.type, stmt.loc), loc=stmt.loc)
             yield self._guarded((Loop(body=(*before, Break(loc=stmt.loc)), loc=stmt.loc),))
         assert rewritten is not None
+        if isinstance(rewritten, Subgroup):
+            self._combined.update(node.name for node in walk_expressions((rewritten,)) if isinstance(node, Local))
         waits = self._waits_for_memory(stmt)
         if waits and isinstance(stmt, For):
             yield from self._ask(stmt.loc)
