@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -261,6 +263,52 @@ def test_a_promise_that_one_subgroup_makes_is_compared_within_it(quernel_device:
         a[1] = 3
         with pytest.raises(KernelAssertionError, match=r"here = 3\.0, in the first thread = 2\.0"):
             kernel[1, 2 * size](a, out)
+
+
+JOINED: dict[str, tuple[str, Callable[[list[int]], list[int]]]] = {
+    "sum": ("sum(v)", lambda part: [sum(part)] * len(part)),
+    "min": ("min(v)", lambda part: [min(part)] * len(part)),
+    "max": ("max(v)", lambda part: [max(part)] * len(part)),
+    "scan": ("scan(v)", lambda part: list(itertools.accumulate(part))),
+    "any": ("any(v > 9)", lambda part: [any(value > 9 for value in part)] * len(part)),
+    "all": ("all(v > 9)", lambda part: [all(value > 9 for value in part)] * len(part)),
+    "broadcast": ("broadcast(v, 0)", lambda part: [part[0]] * len(part)),
+    "shuffle": ("shuffle_xor(v, 1)", lambda part: [part[lane ^ 1] for lane in range(len(part))]),
+}
+PLACES = {
+    "everywhere": "v = a[n[i]]\nout[i] = qn.subgroup.{}",
+    "one subgroup": "if qn.subgroup.id() == 0:\n    v = a[n[i]]\n    out[i] = qn.subgroup.{}",
+    "the others": "if qn.subgroup.id() != 0:\n    out[i] = 0\nelse:\n    v = a[n[i]]\n    out[i] = qn.subgroup.{}",
+    "loaded before": "v = a[n[i]]\nif qn.subgroup.id() == 0:\n    out[i] = qn.subgroup.{}",
+    "by what all agree on": "v = a[n[i]]\nif qn.subgroup.max(v) >= 0 and qn.subgroup.id() < 1:\n"
+    "    if qn.uniform(b[0]) > 1:\n        out[i] = qn.subgroup.{}",
+    "in a loop": "for k in range(2 - qn.subgroup.id()):\n    v = a[n[i]]\n    out[i] = qn.subgroup.{}",
+    "a choice": "v = a[n[i]] if a[i] >= 0 else b[i]\nif qn.subgroup.id() == 0:\n    v = v + 0 * b[i]\n"
+    "    out[i] = qn.subgroup.{}",
+}
+
+
+@pytest.mark.quernel_needs("checked", "barriers", "subgroups")
+@pytest.mark.parametrize("operation", JOINED)
+@pytest.mark.parametrize("place", PLACES)
+def test_subgroups_work_together_on_what_was_checked(quernel_device: Any, place: str, operation: str) -> None:
+    call, meaning = JOINED[operation]
+    kernel = on(quernel_device, written(PLACES[place].format(call), "a, b, n, out", checked=True))
+    size = quernel_device.target_info.subgroup_size
+    count = 2 * size
+    a, b = (np.arange(count, dtype=np.int64) * 7 + 3) % 23, np.full(count, 2, np.int64)
+    n = np.arange(count)[::-1].copy()
+    out = np.full(count, -1, np.int64)
+    if operation == "shuffle" and size == 1:
+        pytest.skip("needs a subgroup of two threads")
+    kernel[1, count](a, b, n, out)
+    taken = a[n].tolist()
+    first = [int(value) for value in meaning(taken[:size])]
+    others = {"everywhere": meaning(taken[size:]), "the others": [0] * size, "in a loop": meaning(taken[size:])}
+    assert out.tolist() == first + [int(value) for value in others.get(place, [-1] * size)]
+    n[1 % size] = count + 5
+    with pytest.raises(OutOfBoundsError, match=f"{count + 5}"):
+        kernel[1, count](a, b, n, out)
 
 
 @pytest.mark.quernel_needs("f64")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import quernel as qn
+from quernel.testing.fuzz import programs
 from quernel.testing.launching import on
 
 
@@ -624,3 +625,43 @@ def test_index_arithmetic_stays_in_range(quernel_device: Any) -> None:
     out = np.zeros(9, np.int32)
     on(quernel_device, walks_beside).over(9)(x, out)
     assert out.tolist() == (np.roll(x, 1) - np.roll(x, -1)).tolist()
+
+
+BRANCHES = {
+    "if": "if x[i] > 3:\n    v += y[k]\nelse:\n    v *= y[k + 1]",
+    "one side": "if x[i] > 3:\n    v = v * 2 + y[k]",
+    "choice": "v = v + y[k] if x[i] > 3 else v * y[k + 1]",
+    "and": "if x[i] > 3 and y[k] > 1:\n    v += y[k]\nelse:\n    v *= y[k + 1]",
+    "counted": "v += (x[i] > 3) * y[k]",
+    "inner loop": "for j in range(n):\n    if x[i] > 3:\n        v += y[j]\n    else:\n        v = y[k]",
+    "own length": "for j in range(qn.i64(x[i])):\n    v = v * 2 + y[k]",
+    "function": "v = turned(x[i], v, y[k])",
+    "break": "if x[i] > 3:\n    break\nv = v * 2 + y[k]",
+    "break behind": "v = v * 2 + y[k]\nif x[i] > 3:\n    break\nv += 1",
+    "continue": "if x[i] > 3:\n    continue\nv = v * 2 + y[k]",
+}
+
+
+@pytest.mark.parametrize("loop", ["for k in range(n):", "for k in range(m[0]):", "k = -1\nwhile k < n - 1:\n    k += 1"])
+@pytest.mark.parametrize("name", BRANCHES)
+@pytest.mark.parametrize("is_grid", [False, True], ids=["over", "grid"])
+def test_threads_branch_in_a_loop_by_what_stays_the_same_in_it(
+    quernel_device: Any, is_grid: bool, name: str, loop: str
+) -> None:
+    """What is computed in it is of values that are alike in all threads: only the way tells them apart."""
+    body = "".join(f"        {line}\n" for line in BRANCHES[name].splitlines())
+    start = "".join(f"    {line}\n" for line in loop.splitlines())
+    kernel = programs.kernel_of(
+        "@qn.func\ndef turned(x, v, y):\n    if x > 3:\n        return v + y\n    return v * y\n\n\n"
+        "@qn.kernel(contract=False)\ndef k(x, y, m, n: int, out):\n    i = qn.global_id()\n    v = 0\n"
+        f"{start}{body}    out[i] = v\n"
+    )
+    count = 64
+    x, y = (np.arange(count) * 5 % 7).astype(np.int32), np.arange(2, 8)
+    m, out = np.array([4]), np.zeros(count, np.int64)
+    wanted = np.zeros_like(out)
+    for device, results in (("reference", wanted), (quernel_device, out)):
+        launcher = on(device, kernel)
+        (launcher[2, count // 2] if is_grid else launcher.over(count))(x, y, m, 4, results)
+    assert out.tolist() == wanted.tolist()
+    assert len(set(wanted.tolist())) > 1

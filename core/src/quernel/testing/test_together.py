@@ -582,3 +582,40 @@ def test_shared_memory_of_each_call_counts(quernel_device: Any) -> None:
     kernel = kernel_of(TAKES_IT_TWICE.format(size=limit * 5 // 8 // 4))
     with pytest.raises(ValidationError, match=r"shared"):
         launch(kernel, quernel_device, 1, 4, np.zeros(4, np.int32))
+
+
+NEGATED = ("-v", "v * -1.0", "v / -1.0", "-0.0 - v", "math.floor(-v)", "qn.i64(-v)", "max(-v, -100)", "-abs(v)", "one * v")
+
+
+@pytest.mark.quernel_needs("exact_f32", "exact_f64")
+@pytest.mark.parametrize("block", [3, 8, 32, 40])
+@pytest.mark.parametrize("dtype", [qn.f32, qn.f64, qn.f16], ids=str)
+@pytest.mark.parametrize("negated", NEGATED)
+def test_a_negated_value_is_each_threads_own_behind_a_barrier(
+    quernel_device: Any, negated: str, dtype: Any, block: int
+) -> None:
+    kernel = kernel_of(
+        "@qn.kernel\ndef k(x, out):\n    i = qn.global_id()\n    v = x[i] + 1\n    one = 1.0\n    one = -one\n"
+        f"    w = {negated}\n    qn.barrier()\n    out[i] = w\n"
+    )
+    x = np.arange(2 * block).astype(dtype.numpy)
+    out = np.zeros_like(x)
+    launch(kernel, quernel_device, 2, block, x, out)
+    assert out.tolist() == [-value for value in (x + 1).tolist()]
+
+
+@pytest.mark.quernel_needs("exact_f32")
+@pytest.mark.parametrize("block", [8, 32])
+@pytest.mark.parametrize("change", ["^", "|", "+"])
+def test_a_sign_set_in_the_bits_is_each_threads_own_behind_a_barrier(
+    quernel_device: Any, change: str, block: int
+) -> None:
+    kernel = kernel_of(
+        "@qn.kernel\ndef k(x, out):\n    i = qn.global_id()\n"
+        f"    v = qn.bitcast(qn.bitcast(x[i] + 1, qn.u32) {change} qn.u32(2**31), qn.f32)\n"
+        "    qn.barrier()\n    out[i] = v\n"
+    )
+    x = np.arange(block, dtype=np.float32)
+    out = np.zeros_like(x)
+    launch(kernel, quernel_device, 1, block, x, out)
+    assert out.tolist() == (-(x + 1)).tolist()

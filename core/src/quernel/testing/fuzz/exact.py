@@ -83,7 +83,7 @@ class KernelWriter(ExpressionWriter):
         forms = ["assign", "assign", "reassign", "store", "unpack", "atomic"]
         forms += ["whole", "rewhole", "store whole", "store part"] if self.composites else []
         if depth > 0:
-            forms += ["if", "for", "while", "accumulate", "unroll"]
+            forms += ["if", "for", "while", "accumulate", "unroll", "ways"]
         if in_loop:
             forms += ["leave"] * 4
         form = self.pick(*forms)
@@ -116,6 +116,8 @@ class KernelWriter(ExpressionWriter):
                 self._while(indent, scope, depth)
             case "for":
                 self._for(indent, scope, depth)
+            case "ways":
+                self._ways(indent, scope)
             case "unroll":
                 self._unrolled(indent, scope)
             case _:
@@ -187,7 +189,7 @@ class KernelWriter(ExpressionWriter):
 
     def _for(self, indent: int, scope: Scope, depth: int) -> None:
         counter = f"j{next(self.names)}"
-        bounds = self.pick("3", "2, 9, 3", "4, -3, -2", "i % 4", "i % 3, 5")
+        bounds = self.pick("3", "2, 9, 3", "4, -3, -2", "i % 4", "i % 3, 5", "count % 4", "count % 3, 5")
         self.write(indent, f"for {counter} in range({bounds}):")
         inner = scope.copy()
         inner.counters.append(counter)
@@ -219,6 +221,28 @@ class KernelWriter(ExpressionWriter):
         inner.counters.append(counter)
         self.write(indent + 1, f"{name} += {self.of(dtype, inner, 2)}")
         scope.locals.append((name, dtype))
+
+    def _ways(self, indent: int, scope: Scope) -> None:
+        """A loop in which each thread always goes one way, and finds on both what is alike in all threads."""
+        name, counter, way = (f"{letter}{next(self.names)}" for letter in "vjv")
+        dtype = self.pick(*COMPUTED)
+        inner = Scope([(name, dtype)], [counter])
+        self.write(indent, f"{way} = {self.condition(scope, 1)}")
+        self.write(indent, f"{name} = qn.{dtype.name}(0)")
+        self.write(indent, f"for {counter} in range({self.pick('count % 5', '4', 'count % 3 + 1')}):")
+        self.write(indent + 1, f"if {way}:")
+        self.write(indent + 2, f"{name} += {self._alike(dtype, inner)}")
+        if self.draw(st.booleans()):
+            self.write(indent + 1, "else:")
+            self.write(indent + 2, f"{name} = {name} {self.pick('+', '-', '*')} {self._alike(dtype, inner)}")
+        scope.locals += [(way, qn.bool), (name, dtype)]
+
+    def _alike(self, dtype: Any, scope: Scope) -> str:
+        """A value that no thread's number is in: of the loop's counter, which the scope has, and of parameters."""
+        counter = self.pick(*scope.counters)
+        named = [name for name, type_ in self.elements.items() if type_ is dtype and not name.startswith("out")]
+        forms = [f"{name}[{counter} % {self.length}]" for name in named]
+        return str(self.pick(*forms, *forms, f"qn.{dtype.name}({counter} + 1)", f"qn.{dtype.name}(count)"))
 
     # --- the whole kernel ---------------------------------------------------------------------------------------------
 
@@ -339,7 +363,8 @@ def exact_programs(draw: Any) -> Program:
     text = PROLOGUE.removesuffix(_DECORATOR) + record + _DECORATOR + "\n".join(writer.lines) + "\n"
     seed = draw(st.integers(0, np.iinfo(np.uint32).max))
     listed = tuple((name, of, views[name]) for name, of in described.items())
-    return Program(text, listed, length, block, grid, draw(st.booleans()), int(seed))
+    contract, checked = draw(st.booleans()), draw(st.integers(0, 3)) == 0
+    return Program(text, listed, length, block, grid, contract, int(seed), checked=checked)
 
 
 def _vectors(draw: Any) -> Composite:

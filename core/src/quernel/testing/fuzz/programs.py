@@ -45,6 +45,7 @@ class Program:
         contract: whether products and sums are fused.
         seed: of the arrays' elements.
         function: the mathematical function that feeds `out` of an inexact kernel, or an empty string.
+        checked: whether accesses are checked, where the device can; all of them are right.
     """
 
     text: str
@@ -55,10 +56,12 @@ class Program:
     contract: bool
     seed: int
     function: str = ""
+    checked: bool = False
 
     def results(self, device: str, kernel: Any = None) -> dict[str, np.ndarray[Any, Any]]:
         """Every array after a launch on the device."""
-        made = (kernel_of(self.text) if kernel is None else kernel).options(contract=self.contract)
+        checked = self.checked and qn.device(device).target_info.capabilities.checked
+        made = (kernel_of(self.text) if kernel is None else kernel).options(contract=self.contract, checked=checked)
         rng = np.random.default_rng(self.seed)
         arrays = {name: _elements_of(of, 2 * self.length, rng) for name, of, _ in self.arrays}
         lent = {name: VIEWS[view](arrays[name]) for name, _, view in self.arrays}
