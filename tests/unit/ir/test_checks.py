@@ -284,3 +284,10 @@ def test_checked_kernel_with_barriers_has_segments() -> None:
     assert "active" in {local.name for local in kernel.carried}
     plain = [attrs.evolve(stmt) for stmt in walk_statements(made.kernel.body) if isinstance(stmt, Assert)]
     assert len(plain) == 3
+
+
+def test_what_subgroups_combine_starts_at_zero_where_only_active_threads_give_it() -> None:
+    lines = checked("u = 1", "i = x[n + local_id(0)]", "v = subgroup.sum(i)", "v = subgroup.sum(u)", "y[n] = v")
+    active = lines.index("active = true")
+    assert sorted(lines[:active]) == ["i = 0", "u = 0"]
+    assert checked("i = x[n]", "barrier", "y[n] = i").count("i = 0") == 0

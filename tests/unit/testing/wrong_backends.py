@@ -179,6 +179,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "unknown-kind": Fault("discovery", "test_its_devices_are_known_without_opening_one"),
     "unstable-variant": Fault("identity", "test_names_are_the_same_in_every_process"),
     "differs-each-time": Fault("compiling", "test_the_compiler_makes_the_same_each_time"),
+    "numbers-its-artifacts": Fault(
+        "compiling", "test_where_bytes_differ_each_time_there_is_a_text_to_find_equal_kernels_by"
+    ),
     "unnamed-language": Fault("errors", "test_a_source_in_a_language_that_it_does_not_speak_is_refused"),
     "misplaced-memory": Fault("arrays", "test_memory_starts_where_kernels_may_read_it_in_one_piece"),
     "keeps-memory": Fault("arrays", "test_memory_that_nobody_holds_is_given_back"),
@@ -201,6 +204,10 @@ class Compiler(ReferenceCompiler):
 
     def default_variant(self, signature: Any) -> Any:
         return OwnVariant(os.getpid()) if self.fault == "unstable-variant" else super().default_variant(signature)
+
+    @property
+    def is_reproducible(self) -> bool:  # type: ignore[override]  # a fact of the fault here
+        return self.fault != "numbers-its-artifacts"
 
     def lower(self, kernel: Any, *given: Any) -> Any:
         if kernel.foreign is not None and self.fault == "unnamed-language":

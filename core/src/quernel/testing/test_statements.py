@@ -642,7 +642,9 @@ BRANCHES = {
 }
 
 
-@pytest.mark.parametrize("loop", ["for k in range(n):", "for k in range(m[0]):", "k = -1\nwhile k < n - 1:\n    k += 1"])
+@pytest.mark.parametrize(
+    "loop", ["for k in range(n):", "for k in range(m[0]):", "k = -1\nwhile k < n - 1:\n    k += 1"]
+)
 @pytest.mark.parametrize("name", BRANCHES)
 @pytest.mark.parametrize("is_grid", [False, True], ids=["over", "grid"])
 def test_threads_branch_in_a_loop_by_what_stays_the_same_in_it(

@@ -584,7 +584,17 @@ def test_shared_memory_of_each_call_counts(quernel_device: Any) -> None:
         launch(kernel, quernel_device, 1, 4, np.zeros(4, np.int32))
 
 
-NEGATED = ("-v", "v * -1.0", "v / -1.0", "-0.0 - v", "math.floor(-v)", "qn.i64(-v)", "max(-v, -100)", "-abs(v)", "one * v")
+NEGATED = (
+    "-v",
+    "v * -1.0",
+    "v / -1.0",
+    "-0.0 - v",
+    "math.floor(-v)",
+    "qn.i64(-v)",
+    "max(-v, -100)",
+    "-abs(v)",
+    "one * v",
+)
 
 
 @pytest.mark.quernel_needs("exact_f32", "exact_f64")
