@@ -131,9 +131,6 @@ def test_a_target_string_compiles_without_opening_a_device(quernel_device: Any, 
 def test_where_bytes_differ_each_time_there_is_a_text_to_find_equal_kernels_by(quernel_device: Any, made: Any) -> None:
     definition, key, _ = made
     compiler = quernel_device.operations.target.compiler
-    first, second = (digest_of(quernel_device, artifact_of(quernel_device, definition)) for _ in range(2))
-    if first != second:
-        assert not compiler.is_reproducible
     assert compiler.is_reproducible or compiler.source(lowered(compiler, definition, key))
 
 
