@@ -628,17 +628,17 @@ def test_index_arithmetic_stays_in_range(quernel_device: Any) -> None:
 
 
 BRANCHES = {
-    "if": "if x[i] > 3:\n    v += y[k]\nelse:\n    v *= y[k + 1]",
-    "one side": "if x[i] > 3:\n    v = v * 2 + y[k]",
-    "choice": "v = v + y[k] if x[i] > 3 else v * y[k + 1]",
-    "and": "if x[i] > 3 and y[k] > 1:\n    v += y[k]\nelse:\n    v *= y[k + 1]",
-    "counted": "v += (x[i] > 3) * y[k]",
-    "inner loop": "for j in range(n):\n    if x[i] > 3:\n        v += y[j]\n    else:\n        v = y[k]",
-    "own length": "for j in range(qn.i64(x[i])):\n    v = v * 2 + y[k]",
-    "function": "v = turned(x[i], v, y[k])",
-    "break": "if x[i] > 3:\n    break\nv = v * 2 + y[k]",
-    "break behind": "v = v * 2 + y[k]\nif x[i] > 3:\n    break\nv += 1",
-    "continue": "if x[i] > 3:\n    continue\nv = v * 2 + y[k]",
+    "if": "if own > 3:\n    v += y[k]\nelse:\n    v *= y[k + 1]",
+    "one side": "if own > 3:\n    v = v * 2 + y[k]",
+    "choice": "v = v + y[k] if own > 3 else v * y[k + 1]",
+    "and": "if own > 3 and y[k] > 1:\n    v += y[k]\nelse:\n    v *= y[k + 1]",
+    "counted": "v += (own > 3) * y[k]",
+    "inner loop": "for j in range(n):\n    if own > 3:\n        v += y[j]\n    else:\n        v = y[k]",
+    "own length": "for j in range(qn.i64(own)):\n    v = v * 2 + y[k]",
+    "function": "v = turned(own, v, y[k])",
+    "break": "if own > 3:\n    break\nv = v * 2 + y[k]",
+    "break behind": "v = v * 2 + y[k]\nif own > 3:\n    break\nv += 1",
+    "continue": "if own > 3:\n    continue\nv = v * 2 + y[k]",
 }
 
 
@@ -655,12 +655,13 @@ def test_threads_branch_in_a_loop_by_what_stays_the_same_in_it(
     start = "".join(f"    {line}\n" for line in loop.splitlines())
     kernel = programs.kernel_of(
         "@qn.func\ndef turned(x, v, y):\n    if x > 3:\n        return v + y\n    return v * y\n\n\n"
-        "@qn.kernel(contract=False)\ndef k(x, y, m, n: int, out):\n    i = qn.global_id()\n    v = 0\n"
+        "@qn.kernel(contract=False)\ndef k(x, y, m, n: int, out):\n    i = qn.global_id()\n"
+        "    own = x[i]\n    v = qn.f32(0)\n"
         f"{start}{body}    out[i] = v\n"
     )
     count = 64
-    x, y = (np.arange(count) * 5 % 7).astype(np.int32), np.arange(2, 8)
-    m, out = np.array([4]), np.zeros(count, np.int64)
+    x, y = (np.arange(count) * 5 % 7).astype(np.float32), np.arange(2, 8, dtype=np.float32)
+    m, out = np.array([4]), np.zeros(count, np.float32)
     wanted = np.zeros_like(out)
     for device, results in (("reference", wanted), (quernel_device, out)):
         launcher = on(device, kernel)
