@@ -29,7 +29,6 @@ MAKERS = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore"
 NEED_NONE = {
     "quernel/compiler/threads.py": "a child drops the pools, and makes its own",
     "quernel/compiler/worker.py": "a worker process, which runs no code that forks",
-    "quernel_cuda/ahead.py": "belongs to one call, whose thread is not in the child",
     "quernel_cuda/staging.py": "belongs to a device, which the child is refused",
     "quernel_opencl/memory.py": "belongs to a device, which the child is refused",
     "quernel_opencl/device.py": "belongs to a device, which the child is refused",
@@ -173,7 +172,7 @@ def test_a_fork_waits_until_nobody_is_in_a_passage_and_the_child_may_enter(passa
     entered.wait(20)
 
     def work() -> None:
-        assert passage._num_inside == 0
+        assert not passage._inside
         with passage:
             pass
 
@@ -182,7 +181,107 @@ def test_a_fork_waits_until_nobody_is_in_a_passage_and_the_child_may_enter(passa
     for thread in threads:
         thread.join()
     assert len(num_left) == 15
-    assert passage._num_inside == 0
+    assert not passage._inside
+
+
+def test_a_thread_within_a_passage_may_fork_and_enter_again_as_signal_handlers_do(passage: forks.Passage) -> None:
+    ends: list[int] = []
+
+    def fork_and_enter(*_: object) -> None:
+        in_child(enter)
+        enter()
+        ends.append(len(passage._inside))
+
+    def enter() -> None:
+        with passage:
+            pass
+
+    known = signal.signal(signal.SIGALRM, fork_and_enter)
+    try:
+        with passage:
+            signal.raise_signal(signal.SIGALRM)
+            in_child(enter)
+    finally:
+        signal.signal(signal.SIGALRM, known)
+    assert ends == [1]
+    assert not passage._inside
+
+
+def test_a_hook_around_a_fork_may_enter_what_the_fork_has_closed(passage: forks.Passage) -> None:
+    seen: list[bool] = []
+
+    def rest() -> None:
+        with passage:
+            seen.append(True)
+
+    found = forks._Rest(rest, rest, rest)
+    forks._around.insert(0, found)  # rests after the passage is closed
+    try:
+        in_child(lambda: None)
+    finally:
+        forks._around.remove(found)
+    assert seen == [True, True]
+
+
+def test_an_interrupt_while_a_fork_waits_leaves_the_passage_open(
+    passage: forks.Passage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[BaseException | None] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda raised: shown.append(raised.exc_value))
+    entered, leave, over = threading.Event(), threading.Event(), threading.Event()
+
+    def go_through() -> None:
+        with passage:
+            entered.set()
+            leave.wait(30)
+        with passage:  # for ever closed where the interrupted fork has forgotten it
+            over.set()
+
+    def interrupt(*_: object) -> None:
+        leave.set()
+        raise KeyboardInterrupt
+
+    thread = threading.Thread(target=go_through, daemon=True)
+    thread.start()
+    assert entered.wait(20)
+    known = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        in_child(lambda: None)
+    finally:
+        signal.signal(signal.SIGALRM, known)
+    assert over.wait(20)
+    (error,) = shown
+    assert isinstance(error, BaseExceptionGroup)
+    assert isinstance(error.exceptions[0], KeyboardInterrupt)
+
+
+def test_a_fork_within_a_fork_leaves_at_rest_what_rests() -> None:
+    seen: list[str] = []
+    ends: list[int] = []
+
+    def fork_within() -> None:
+        if len(forks._forks.resting) == 1:
+            child = os.fork()
+            if not child:
+                os._exit(0 if seen == ["rest"] else 1)
+            ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            seen.append("forked within")
+
+    inner = forks._Rest(fork_within, lambda: None, lambda: None)
+    outer = forks._Rest(lambda: seen.append("rest"), lambda: seen.append("go on"), lambda: None)
+    forks._around.extend((inner, outer))
+    try:
+        in_child(lambda: None)
+    finally:
+        forks._around.remove(inner)
+        forks._around.remove(outer)
+    assert (seen, ends) == (["rest", "forked within", "go on"], [0])
+    in_child(lambda: None)
+    other = threading.Thread(target=in_child, args=(lambda: None,))  # one fork at a time: the first has ended
+    other.start()
+    other.join(20)
+    assert not other.is_alive()
 
 
 def test_a_driver_counts_as_started_from_the_beginning_of_its_start() -> None:
@@ -193,6 +292,20 @@ def test_a_driver_counts_as_started_from_the_beginning_of_its_start() -> None:
                 forks.check_driver("starting-here")
 
         in_child(work)
+    in_child(work)
+
+
+def test_a_start_that_fails_takes_nothing_from_another_thread_s_start() -> None:
+    first, second = forks.starting_driver("starting-twice"), forks.starting_driver("starting-twice")
+    first.__enter__()
+    with second:
+        pass
+    assert not first.__exit__(RuntimeError, RuntimeError(), None)
+
+    def work() -> None:
+        with pytest.raises(DeviceError, match="starting-twice was started before"):
+            forks.check_driver("starting-twice")
+
     in_child(work)
 
 

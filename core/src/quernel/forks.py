@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -35,7 +35,8 @@ __all__ = [
 
 FORKED_FIX: Final = "start processes with 'spawn', as multiprocessing.get_context('spawn') does"
 
-_started: set[str] = set()
+_started: list[str] = []
+"""Backends whose drivers were started here, once for each start: another thread's may fail."""
 _left_behind: set[str] = set()
 """Backends whose drivers a process started that this one was forked from."""
 
@@ -46,19 +47,18 @@ def driver_started(backend: str) -> None:
     A backend SHOULD say so before it starts the driver, as another thread may fork meanwhile; where starting may fail,
     `starting_driver` does that. Of opened devices that do not survive a fork it is noted.
     """
-    _started.add(backend)
+    if backend not in _started:
+        _started.append(backend)
 
 
 @contextmanager
 def starting_driver(backend: str) -> Iterator[None]:
     """Starts a driver within the block: noted from its beginning on, and no more if it ends with an error."""
-    was_started = backend in _started
-    _started.add(backend)
+    _started.append(backend)
     try:
         yield
     except BaseException:
-        if not was_started:
-            _started.discard(backend)
+        _started.remove(backend)
         raise
 
 
@@ -122,16 +122,16 @@ class _Rest(NamedTuple):
 
 
 _around: list[_Rest] = []
-_rested: list[_Rest] = []
 _forking = threading.RLock()
-_LOCK = _Rest(_forking.acquire, _forking.release, _forking.release)
+_ONE_AT_A_TIME = _Rest(_forking.acquire, _forking.release, _forking.release)
 
 
 def around(rest: Callable[[], object], go_on: Callable[[], object], renew: Callable[[], object] | None = None) -> None:
     """Has every fork call `rest` before it and `go_on` after it, on the same thread; in the child `renew` in its place.
 
-    `rest` returns once no other thread is inside what a fork must not cut through, and keeps them out until `go_on`.
-    One fork at a time; what was named last rests first. Naming the same again changes nothing.
+    `rest` returns once no other thread is inside what a fork must not cut through, and keeps them out until `go_on`. It
+    MUST NOT wait for its own thread, which may be inside when a signal's handler forks; and where it raises, nothing
+    rests. One fork at a time; what was named last rests first. Naming the same again changes nothing.
     """
     found = _Rest(rest, go_on, go_on if renew is None else renew)
     if found not in _around:
@@ -141,41 +141,50 @@ def around(rest: Callable[[], object], go_on: Callable[[], object], renew: Calla
 class Passage:
     """Calls into a library that several threads may be inside of at once, and that a fork must not cut through.
 
-    A `with` block of the passage is one such call; a fork waits until none is going on, and none begins meanwhile. A
-    thread that is inside MUST NOT enter once more, nor fork. It lives as long as the process.
+    A `with` block of the passage is one such call; a fork waits until no other thread is within one, and none begins
+    meanwhile. The forking thread itself is not waited for, nor does it wait: a signal's handler may fork amid a call,
+    and another library's hook around the fork may call. It lives as long as the process.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._num_inside = 0
-        self._is_closed = False
+        self._inside: list[int] = []
+        """The threads, once for each call that they are within."""
+        self._closed_by: int | None = None
         around(self._close, self._open, self._renew)
 
     def __enter__(self) -> None:
+        me = threading.get_ident()
         with self._changed:
-            while self._is_closed:
+            while self._closed_by not in (None, me) and me not in self._inside:
                 self._changed.wait()
-            self._num_inside += 1
+            self._inside.append(me)
 
     def __exit__(self, *exception: object) -> None:
         with self._changed:
-            self._num_inside -= 1
+            self._inside.remove(threading.get_ident())
             self._changed.notify_all()
 
     def _close(self) -> None:
-        with self._changed:
-            self._is_closed = True
-            while self._num_inside:
-                self._changed.wait()
+        self._closed_by = me = threading.get_ident()
+        try:
+            with self._changed:
+                while any(inside != me for inside in self._inside):
+                    self._changed.wait()
+                    self._closed_by = me  # A signal's handler may have forked meanwhile, and opened it.
+        except BaseException:
+            self._open()
+            raise
 
     def _open(self) -> None:
         with self._changed:
-            self._is_closed = False
+            self._closed_by = None
             self._changed.notify_all()
 
     def _renew(self) -> None:
+        me = threading.get_ident()
         self._changed = threading.Condition()
-        self._num_inside, self._is_closed = 0, False
+        self._inside, self._closed_by = [inside for inside in self._inside if inside == me], None
 
 
 # --- imports ----------------------------------------------------------------------------------------------------------
@@ -188,14 +197,19 @@ _IMPORT_S: Final = 2.0
 _POLL_S: Final = 0.001
 
 
-def _foreign_imports(*, are_all_foreign: bool = False) -> list[str]:
-    """The modules that other threads import just now. `are_all_foreign`: locks that nobody owns count too.
+def _module_locks() -> dict[str, Any]:
+    """Python's own locks of the modules that are being imported, as weak references.
 
-    Python says so nowhere; where its import system has changed, none are found.
+    Python tells of them nowhere; where its import system has changed, none are found.
     """
-    locks = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})
+    found: dict[str, Any] = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})
+    return found
+
+
+def _foreign_imports(*, are_all_foreign: bool = False) -> list[str]:
+    """The modules that other threads import just now. `are_all_foreign`: locks that nobody owns count too."""
     me, found = threading.get_ident(), []
-    for name, reference in list(locks.items()):
+    for name, reference in list(_module_locks().items()):
         owner = getattr(reference(), "owner", None)
         if owner != me and (are_all_foreign or owner is not None):
             found.append(name)
@@ -204,9 +218,8 @@ def _foreign_imports(*, are_all_foreign: bool = False) -> list[str]:
 
 def _forget_imports() -> None:
     """In the child: the locks of modules that are not its own will never be freed, nor their modules be complete."""
-    locks = sys.modules["_frozen_importlib"].__dict__.get("_module_locks", {})
     for name in _foreign_imports(are_all_foreign=True):
-        locks.pop(name, None)
+        _module_locks().pop(name, None)
         if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
             # A package's modules are complete or not, but all that has imported them belongs to this import too.
             for part in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
@@ -216,56 +229,76 @@ def _forget_imports() -> None:
 # --- the fork itself --------------------------------------------------------------------------------------------------
 
 
+class _Forks(threading.local):
+    """What rests for the forks that a thread is in: one, or several where a signal's handler or a hook forks meanwhile.
+
+    The inner ones leave alone what rests already.
+    """
+
+    def __init__(self) -> None:
+        self.resting: list[list[_Rest]] = []
+
+
+_forks = _Forks()
+
+
 def _before() -> None:
-    _rest_one(_LOCK)
-    tried: list[_Rest] = []
-    end_s = time.monotonic() + _IMPORT_S
+    tried = [found for resting in _forks.resting for found in resting]
+    mine: list[_Rest] = []
+    _forks.resting.append(mine)
+    waking = [] if _ONE_AT_A_TIME in tried else [_ONE_AT_A_TIME]
+    end_s, errors = time.monotonic() + _IMPORT_S, []
     while True:
-        waking = [found for found in reversed(_around) if found not in tried]
         tried += waking
-        _all_of([partial(_rest_one, found) for found in waking])
-        if _INDIVISIBLE in _foreign_imports() and time.monotonic() < end_s:
+        errors += _all_of([partial(_rest_one, found, mine) for found in waking])
+        # Other threads may name some while this one waits.
+        waking = [found for found in reversed(_around) if found not in tried]
+        if not waking:
+            if _INDIVISIBLE not in _foreign_imports() or time.monotonic() >= end_s:
+                break
             time.sleep(_POLL_S)
-        elif len(tried) == len(_around):  # Other threads may have named some while this one waited.
-            return
+    _raise_all(errors)
 
 
-def _rest_one(found: _Rest) -> None:
+def _rest_one(found: _Rest, resting: list[_Rest]) -> None:
     found.rest()
-    _rested.append(found)
+    resting.append(found)
 
 
 def _in_parent() -> None:
-    _all_of([found.go_on for found in _taken_rested()])
+    _raise_all(_all_of([found.go_on for found in reversed(_forks.resting.pop())]))
 
 
 def _in_child() -> None:
     _left_behind.update(_started)
+    rested = reversed(_forks.resting.pop())
     renewals = [found.renew_after_fork for found in list(_objects)]
-    _all_of([_forget_imports, *[found.renew for found in _taken_rested()], *renewals, *_renewals])
+    _raise_all(_all_of([_forget_imports, *[found.renew for found in rested], *renewals, *_renewals]))
 
 
-def _taken_rested() -> list[_Rest]:
-    """Those that rest, the last first; another fork may begin as soon as the first has gone on."""
-    rested = _rested[::-1]
-    _rested.clear()
-    return rested
+def _all_of(calls: Iterable[Callable[[], object]]) -> list[BaseException]:
+    """Makes every call, whatever another raises, be it an interrupt: the fork takes place all the same.
 
-
-def _all_of(calls: list[Callable[[], object]]) -> None:
-    """Makes every call, whatever another raises.
-
-    Raises:
-        ExceptionGroup: what they have raised. Python shows it and goes on.
+    Returns:
+        What they have raised.
     """
-    errors = []
+    errors: list[BaseException] = []
     for call in calls:
         try:
             call()
-        except Exception as error:
+        except BaseException as error:
             errors.append(error)
+    return errors
+
+
+def _raise_all(errors: list[BaseException]) -> None:
+    """Raises errors, which Python shows and goes on.
+
+    Raises:
+        BaseExceptionGroup: there are some.
+    """
     if errors:
-        raise ExceptionGroup("around a fork", errors)
+        raise BaseExceptionGroup("around a fork", errors)
 
 
 if hasattr(os, "register_at_fork"):

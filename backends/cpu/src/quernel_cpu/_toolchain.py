@@ -51,7 +51,11 @@ def _llvm() -> Any:
 def _rest() -> None:
     """Before a fork: waits until no thread is within LLVM, whose locks the child would otherwise find held for ever."""
     _linking.acquire()
-    _llvmlite_lock().__enter__()
+    try:
+        _llvmlite_lock().__enter__()
+    except BaseException:
+        _linking.release()
+        raise
 
 
 def _go_on() -> None:

@@ -52,7 +52,7 @@ class LocalLayer:
         self.reader = StoreReader(self.folder)
         self._writer = StoreWriter(self.folder, self.locks_folder)
         self._used: dict[str, bytes] = {}
-        _layers.add(self)
+        _layers[id(self)] = self
         renewed(self)
 
     def open(self) -> None:
@@ -328,7 +328,7 @@ def _log_debug(message: str, *arguments: object) -> None:
     logging.getLogger(__name__).debug(message, *arguments)
 
 
-_layers: weakref.WeakSet[LocalLayer] = weakref.WeakSet()
+_layers: weakref.WeakValueDictionary[int, LocalLayer] = weakref.WeakValueDictionary()
 
 
 def _keep_for_ever(handles: object) -> None:
@@ -343,8 +343,13 @@ _resting: list[StoreWriter | StoreReader] = []
 
 def _rest() -> None:
     """Before a fork: waits until no thread is within SQLite, whose own locks the child would find held for ever."""
-    for layer in list(_layers):
-        _resting.extend(part for part in (layer._writer, layer.reader) if part.rest())
+    try:
+        for layer in [reference() for reference in _layers.valuerefs()]:  # Other threads may open some meanwhile.
+            if layer is not None:
+                _resting.extend(part for part in (layer._writer, layer.reader) if part.rest())
+    except BaseException:
+        _go_on()
+        raise
 
 
 def _go_on() -> None:
