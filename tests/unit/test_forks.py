@@ -128,7 +128,12 @@ def test_one_fork_at_a_time_and_what_rests_goes_on_after_each() -> None:
         for thread in threads:
             thread.join()
         assert seen == ["rest", "go on"] * 4
-        in_child(lambda: seen.append("child") or inside.release() if inside.locked() else None)
+
+        def work() -> None:
+            assert not inside.locked()
+            assert seen == ["rest", "go on"] * 5
+
+        in_child(work)
     finally:
         forks._around.remove(found)
 
