@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import attrs
 import numpy as np
+from tests.unit import ir_by_hand
 from tests.unit.ir_by_hand import definition
 
 from quernel.codegen.pointers import Pointers
@@ -30,6 +31,9 @@ LOG = logging.getLogger(__name__)
 STRIDED = AlignedVariant()
 NARROW = AlignedVariant(index32=True)
 CONTIGUOUS = AlignedVariant(contiguous=True)
+
+kernel = partial(ir_by_hand.kernel, block=(64,))
+"""A module of one kernel, for the blocks with which tests launch it here."""
 
 
 @cache

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.ir_by_hand import array, index, kernel, local, scalar, store
-from tests.unit.opencl.harness import Built
+from tests.unit.ir_by_hand import array, index, local, scalar, store
+from tests.unit.opencl.harness import Built, kernel
 
 from quernel.dtypes import DType, ScalarType, i32, i64, u8, u16, u32, u64
 from quernel.ir.nodes import (

@@ -10,8 +10,8 @@ import threading
 import attrs
 import numpy as np
 import pytest
-from tests.unit.ir_by_hand import array, const, definition, kernel, load, local, scalar, store
-from tests.unit.opencl.harness import STRIDED, Built, lowered
+from tests.unit.ir_by_hand import array, const, definition, load, local, scalar, store
+from tests.unit.opencl.harness import STRIDED, Built, kernel, lowered
 
 from quernel.codegen.pointers import Pointers
 from quernel.compiler.arguments import ArgumentPacker, ArrayArgument

@@ -9,8 +9,8 @@ import struct
 
 import numpy as np
 import pytest
-from tests.unit.ir_by_hand import add, array, const, index, kernel, load, local, mul, place, scalar, store
-from tests.unit.opencl.harness import CONTIGUOUS, Built
+from tests.unit.ir_by_hand import add, array, const, index, load, local, mul, place, scalar, store
+from tests.unit.opencl.harness import CONTIGUOUS, Built, kernel
 
 from quernel.dtypes import (
     ArrayType,

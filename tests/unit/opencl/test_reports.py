@@ -6,8 +6,8 @@ import struct
 
 import numpy as np
 import pytest
-from tests.unit.ir_by_hand import const, index, kernel
-from tests.unit.opencl.harness import Built
+from tests.unit.ir_by_hand import const, index
+from tests.unit.opencl.harness import Built, kernel
 
 from quernel import diagnostics
 from quernel.compiler.arguments import ArgumentPacker

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.ir_by_hand import array, const, index, kernel, load, local, store
-from tests.unit.opencl.harness import Built
+from tests.unit.ir_by_hand import array, const, index, load, local, store
+from tests.unit.opencl.harness import Built, kernel
 
 from quernel.dtypes import DType, bool_, f32, f64, i32, i64, u64
 from quernel.errors import ValidationError
