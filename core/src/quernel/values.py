@@ -152,11 +152,15 @@ def _initializer(cls: type, fields: tuple[_Field, ...]) -> Callable[..., None]:
     """The `__init__` of a class. Slots are set past the class's own refusal."""
     puts = [getattr(cls, found.name).__set__ for found in fields]
     checked = [(found, found.validator) for found in fields if found.validator is not None]
-    all_by_position = -1 if any(found.kw_only for found in fields) else len(fields)
+    defaults = tuple([found.default for found in fields])
+    most = -1 if any(found.kw_only for found in fields) else len(fields)
+    least = max([number for number, found in enumerate(fields, 1) if found.default is _NOTHING], default=0)
 
     def initialize(self: Any, /, *given: Any, **named: Any) -> None:
-        if named or len(given) != all_by_position:
+        if named or not least <= len(given) <= most:
             given = _arguments(cls.__name__, fields, given, named)
+        elif len(given) < most:
+            given += defaults[len(given) :]
         for put, value in zip(puts, given, strict=True):
             put(self, value)
         for one, check in checked:
