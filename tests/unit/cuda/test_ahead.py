@@ -201,3 +201,6 @@ def test_a_device_that_cannot_be_made_gives_its_context_back(fake: FakeDriver, m
     with pytest.raises(KeyboardInterrupt):
         backend.open(infos[0])
     assert fake.names().count("cuDevicePrimaryCtxRetain") == fake.names().count("cuDevicePrimaryCtxRelease") == 1
+    fake.failing["cuDevicePrimaryCtxRetain"] = type(OK).CUDA_ERROR_OUT_OF_MEMORY
+    with pytest.raises(KeyboardInterrupt):  # what came first is told, not that there is nothing to give back
+        backend.open(infos[0])

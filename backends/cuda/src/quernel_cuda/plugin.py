@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from quernel.errors import QuernelError
@@ -74,7 +75,8 @@ class CudaBackend(Backend):
 
             compiler = self.compiler(target_of_device(*capability(info.index)))
         except BaseException:
-            opening.result().release()
+            with suppress(QuernelError):  # A context that was refused needs no giving back.
+                opening.result().release()
             raise
         return CudaDevice(info, compiler, opening.result())
 
