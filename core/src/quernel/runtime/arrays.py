@@ -295,8 +295,8 @@ class DeviceArray:
         Raises:
             KernelTypeError: not every axis is named once.
         """
-        given = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], tuple | list)) else axes
-        order = [_index(axis, "an axis") for axis in given] if given else list(range(self.ndim))[::-1]
+        given = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], tuple | list)) else axes or None
+        order = range(self.ndim)[::-1] if given is None else [_index(axis, "an axis") for axis in given]
         found = [axis + self.ndim if axis < 0 else axis for axis in order]
         if sorted(found) != list(range(self.ndim)):
             raise KernelTypeError(

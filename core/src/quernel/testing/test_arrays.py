@@ -136,7 +136,10 @@ def test_arrays_without_axes_or_elements_have_a_transpose_too(quernel_device: An
     assert quernel_device.full(3, 2, qn.i16).T.numpy().tolist() == [2, 2, 2]
 
 
-@pytest.mark.parametrize("order", [(0, 1), (0, 0, 1), (0, 1, 3), (-4, 0, 1), ((0, 1, 2, 1),), (0.0, 1, 2)], ids=str)
+NO_ORDERS = [(0, 1), (0, 0, 1), (0, 1, 3), (-4, 0, 1), ((0, 1, 2, 1),), (0.0, 1, 2), ((),), ([],)]
+
+
+@pytest.mark.parametrize("order", NO_ORDERS, ids=str)
 def test_an_order_that_does_not_name_every_axis_once_is_refused(quernel_device: Any, order: tuple[Any, ...]) -> None:
     with pytest.raises(KernelTypeError, match=r"are no order of those|no integer"):
         quernel_device.zeros((2, 3, 5), qn.i32).transpose(*order)
