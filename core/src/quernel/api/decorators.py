@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any, overload
 
-from quernel.api.kernels import Kernel, normalized
+from quernel.api.kernels import UNSET, Kernel, normalized
 from quernel.errors import KernelTypeError, LaunchError
 from quernel.options import KernelOptions, refuse_unknown_settings, switch
 from quernel.runtime.definitions import ForeignOrigin, FunctionOrigin
@@ -15,8 +15,6 @@ from quernel.runtime.launchables import Launchable
 from quernel.runtime.parameters import Parameters
 
 __all__ = ["kernel", "source_kernel"]
-
-_UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "unset"})()
 
 
 @overload
@@ -35,7 +33,7 @@ def kernel(
     /,
     *,
     block: int | tuple[int, ...] | None = None,
-    checked: bool = _UNSET,
+    checked: bool = UNSET,
     fast_math: bool = False,
     debug: bool = False,
     contract: bool = True,
@@ -55,14 +53,14 @@ def kernel(
     try:
         if unknown:
             refuse_unknown_settings("@qn.kernel", unknown, tuple(settings))
-        is_checked = None if switches.pop("checked") is _UNSET else switch("checked", checked)
+        is_checked = None if switches.pop("checked") is UNSET else switch("checked", checked)
         options = KernelOptions(**{name: switch(name, given) for name, given in switches.items()})
         shape = normalized(block)
     except (KernelTypeError, LaunchError) as error:
         from quernel.runtime.launch_sites import as_raised_by_the_call
 
         raise as_raised_by_the_call(error, 1) from error.__cause__
-    plain = {"block": None, "checked": _UNSET, "fast_math": False, "debug": False, "contract": True}
+    plain = {"block": None, "checked": UNSET, "fast_math": False, "debug": False, "contract": True}
 
     def make(given: Callable[..., Any], scope: Mapping[str, Any]) -> Kernel:
         if not isinstance(given, FunctionType) or given.__name__ == "<lambda>":

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from quernel.runtime.operations import DeviceInfo
     from quernel.runtime.streams import Stream
 
-__all__ = ["Kernel"]
+__all__ = ["UNSET", "Kernel", "normalized"]
 
-_UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "unset"})()
+UNSET: Any = type("_Unset", (), {"__repr__": lambda self: "unset"})()
+"""The setting that nobody has given."""
 _SWITCHES = ("checked", "fast_math", "debug", "contract", "interpret")
 _MAX_KEPT = 256
 
@@ -136,13 +137,13 @@ class Kernel:
     def options(
         self,
         *,
-        block: int | tuple[int, ...] | None = _UNSET,
-        device: str | DeviceInfo | Device | None = _UNSET,
-        checked: bool = _UNSET,
-        fast_math: bool = _UNSET,
-        debug: bool = _UNSET,
-        interpret: bool = _UNSET,
-        contract: bool = _UNSET,
+        block: int | tuple[int, ...] | None = UNSET,
+        device: str | DeviceInfo | Device | None = UNSET,
+        checked: bool = UNSET,
+        fast_math: bool = UNSET,
+        debug: bool = UNSET,
+        interpret: bool = UNSET,
+        contract: bool = UNSET,
         **unknown: Never,
     ) -> Kernel:
         """The same kernel with other settings; what is not named stays as it is.
@@ -174,7 +175,7 @@ class Kernel:
         try:
             if unknown:
                 refuse_unknown_settings("kernel.options", unknown, tuple(given))
-            return self._with({name: value for name, value in given.items() if value is not _UNSET})
+            return self._with({name: value for name, value in given.items() if value is not UNSET})
         except QuernelError as error:
             from quernel.runtime.launch_sites import as_raised_by_the_call
 
@@ -359,5 +360,5 @@ def _imported(module: str, qualified_name: str, settings: dict[str, Any]) -> Ker
         found = getattr(found, part)
     if not isinstance(found, Kernel):
         raise KernelTypeError(f"{module}.{qualified_name} is no kernel any more", fix="pickle it again")
-    missing = {name: value for name, value in settings.items() if found._settings.get(name, _UNSET) != value}
+    missing = {name: value for name, value in settings.items() if found._settings.get(name, UNSET) != value}
     return found._with(missing) if missing else found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from quernel.dtypes import DType, StructType, VectorType, f64
-from quernel.errors import DeviceError, LaunchError, QuernelError
+from quernel.errors import DeviceError, KernelTypeError, LaunchError, QuernelError
 from quernel.forks import FORKED_FIX, driver_started, renewed
 from quernel.runtime.arrays import (
     Allocation,
@@ -215,15 +215,16 @@ class Device:
 
     def empty_like(self, source: HostArray | DeviceArray, dtype: Any = None) -> DeviceArray:
         """A C-contiguous array of the shape and element type of `source`, a NumPy or device array; not set."""
-        return self.empty(source.shape, source.dtype if dtype is None else dtype)
+        return self.empty(*_like(source, dtype))
 
     def zeros_like(self, source: HostArray | DeviceArray, dtype: Any = None) -> DeviceArray:
         """An array of zeros, of the shape and element type of `source`, a NumPy or device array."""
-        return self.zeros(source.shape, source.dtype if dtype is None else dtype)
+        return self.zeros(*_like(source, dtype))
 
     def full_like(self, source: HostArray | DeviceArray, value: Any, dtype: Any = None) -> DeviceArray:
         """An array whose elements are all `value`, of the shape and element type of `source`."""
-        return self.full(source.shape, value, source.dtype if dtype is None else dtype)
+        shape, element = _like(source, dtype)
+        return self.full(shape, value, element)
 
     def array(self, source: Any, dtype: Any = None) -> DeviceArray:
         """A copy of `source` (an array of NumPy, a device or another library, or what makes one) on this device."""
@@ -453,6 +454,21 @@ class Device:
         if not self.operations.survives_fork:
             self.is_closed = True
             self._closed_because = "a driver's context does not survive a fork"
+
+
+def _like(source: Any, dtype: Any) -> tuple[tuple[int, ...], Any]:
+    """The shape and the element type of an array, or another type.
+
+    Raises:
+        KernelTypeError: it is no array.
+    """
+    try:
+        return source.shape, source.dtype if dtype is None else dtype
+    except AttributeError:
+        raise KernelTypeError(
+            f"an array like a {type(source).__name__}, which has no shape and element type",
+            fix="pass a NumPy or device array, as numpy.asarray makes one",
+        ) from None
 
 
 def _element_for(source: Any, dtype: Any) -> DType | StructType:

@@ -157,6 +157,13 @@ def test_arrays_like_another_take_its_shape_and_type(quernel_device: Any, dtype:
         assert same(quernel_device.full_like(like, value, dtype).numpy(), np.full(host.shape, value, wanted))
 
 
+def test_nothing_is_made_like_what_is_no_array(quernel_device: Any) -> None:
+    makers = (quernel_device.empty_like, quernel_device.zeros_like, lambda source: quernel_device.full_like(source, 1))
+    for make in makers:
+        with pytest.raises(KernelTypeError, match=r"like a list, which has no shape(.|\n)*asarray"):
+            make([1.0, 2.0])
+
+
 def test_a_mask_is_not_lost_unsaid(quernel_device: Any) -> None:
     masked = np.ma.array([1.0, 2.0], mask=[False, True])
     there = quernel_device.zeros(2)
