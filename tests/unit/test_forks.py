@@ -356,6 +356,41 @@ def test_a_module_that_another_thread_is_importing_is_imported_anew_in_the_child
     assert ran.stdout == "0\n", ran.stderr
 
 
+FORKS_AMID_THE_FIRST_USE = """
+import os, signal, sys, threading
+import quernel as qn
+
+from importlib.machinery import SourceFileLoader
+
+def run(self, module):
+    if threading.current_thread() is using:
+        imported.append(module)
+        if len(imported) == int(sys.argv[1]):
+            importing.set()
+            threading.Event().wait()
+    execute(self, module)
+
+imported, importing = [], threading.Event()
+execute, SourceFileLoader.exec_module = SourceFileLoader.exec_module, run
+using = threading.Thread(target=lambda: qn.device("reference"), daemon=True)
+using.start()
+importing.wait()
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    os._exit(0 if qn.device("reference").zeros(3, qn.f32).numpy().sum() == 0 else 1)
+os._exit(os.waitpid(child, 0)[1] != 0)
+"""
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_child_forked_while_another_thread_uses_the_package_for_the_first_time_imports_anew(number: int) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKS_AMID_THE_FIRST_USE, str(number)], capture_output=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr.decode()
+
+
 def test_a_fork_waits_for_the_import_of_what_cannot_be_loaded_twice() -> None:
     program = """
     import os, signal, threading, time

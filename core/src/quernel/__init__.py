@@ -9,6 +9,8 @@ from __future__ import annotations
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
+import quernel.forks  # noqa: F401 — first of all: what threads import from here on, a forked child lets go of
+
 _imported_ns = time_ns()
 """Sources that changed after this are not those that the process runs."""
 
@@ -136,7 +138,6 @@ def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'quernel' has no attribute {name!r}")
-    import_module("quernel.forks")  # First of all: from here on a fork waits for what is being imported.
     value = getattr(import_module(home), "bool_" if name == "bool" else name)
     globals()[name] = value
     return value
