@@ -72,9 +72,9 @@ def test_processes_of_tests_run_the_sources_under_test() -> None:
     assert files == [quernel.__file__, quernel_cpu.__file__]
 
 
-def test_import_of_the_package_loads_nothing_else() -> None:
+def test_import_of_the_package_loads_what_watches_forks_and_nothing_else() -> None:
     names = run(PRELUDE + "print(*loaded())").split()
-    assert names == ["__future__", "quernel"]
+    assert names == ["__future__", "quernel", "quernel.forks"]
 
 
 def test_definition_of_a_kernel_loads_no_device_and_no_compiler() -> None:
