@@ -74,7 +74,7 @@ def test_processes_of_tests_run_the_sources_under_test() -> None:
 
 def test_import_of_the_package_loads_what_watches_forks_and_nothing_else() -> None:
     names = run(PRELUDE + "print(*loaded())").split()
-    assert names == ["__future__", "quernel", "quernel.forks"]
+    assert names == ["__future__", "quernel", "quernel.forks", "threading"]
 
 
 def test_definition_of_a_kernel_loads_no_device_and_no_compiler() -> None:
