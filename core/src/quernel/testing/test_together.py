@@ -597,7 +597,7 @@ NEGATED = (
 )
 
 
-@pytest.mark.quernel_needs("exact_f32", "exact_f64")
+@pytest.mark.quernel_needs("exact")
 @pytest.mark.parametrize("block", [3, 8, 32, 40])
 @pytest.mark.parametrize("dtype", [qn.f32, qn.f64, qn.f16], ids=str)
 @pytest.mark.parametrize("negated", NEGATED)
