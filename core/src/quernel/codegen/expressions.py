@@ -142,9 +142,7 @@ class Expressions:
         array = self._scope.arrays[place.root]
         if _is_wide(array, place):
             assert isinstance(array.element, VectorType)
-            scalars, element = self._scalars(array, indices), array.element.element
-            parts = (self._types.component(value, element, n) for n in range(array.element.length))
-            return " ".join(f"{scalars}[{n}] = {self._types.stored(part, element)};" for n, part in enumerate(parts))
+            return self._types.store_parts(self._scalars(array, indices), value, array.element, array.kind)
         if _is_plain(array, place):
             assert not isinstance(place.type, StructType)
             return f"{self._element(array, indices)} = {self._types.stored(value, place.type)};"

@@ -172,21 +172,31 @@ class Types:
             storer = self.functions_for(key, lambda full: self._storer(full, type_, kind, packed=packed))
             return f"{storer}({address}, {value});"
         if packed and isinstance(type_, VectorType):
-            size = type_.element.itemsize
-            return " ".join(
-                self.store_at(
-                    f"{address} + {number * size}",
-                    self.component(value, type_.element, number),
-                    type_.element,
-                    kind,
-                    packed=True,
-                )
-                for number in range(type_.length)
-            )
+            key = f"store packed {type_} {kind.value}"
+            storer = self.functions_for(key, lambda full: self._parts_storer(full, type_, kind, packed=True))
+            return f"{storer}({address}, {value});"
         if packed and isinstance(type_, DType):
             return self._bytes_stored(address, self._to_unsigned(value, type_), type_.itemsize, kind)
         pointer = self.pointer(type_, kind, is_written=True)
         return f"*({pointer})({address}) = {self.stored(value, type_)};"
+
+    def store_parts(self, address: str, value: Code, type_: VectorType, kind: RootKind) -> str:
+        """The statement that writes a vector's components one by one, the first one to an address of its type."""
+        key = f"store parts of {type_} {kind.value}"
+        storer = self.functions_for(key, lambda full: self._parts_storer(full, type_, kind, packed=False))
+        return f"{storer}({address}, {value});"
+
+    def _parts_storer(self, full: str, type_: VectorType, kind: RootKind, *, packed: bool) -> str:
+        """A function, so that the value is whole before its first component is written, which it may read."""
+        element, lines = type_.element, ""
+        for number in range(type_.length):
+            part = self.component(primary("v"), element, number)
+            if packed:
+                lines += f"    {self.store_at(f'p + {number * element.itemsize}', part, element, kind, packed=True)}\n"
+            else:
+                lines += f"    p[{number}] = {self.stored(part, element)};\n"
+        pointer = self.pointer(u8 if packed else element, kind, is_written=True)
+        return f"{self._dialect.function} void {full}({pointer}p, {self.value(type_)} v)\n{{\n{lines}}}\n"
 
     def _bytes_loaded(self, address: str, size: int, kind: RootKind) -> Code:
         """An unsigned integer put together from bytes."""

@@ -64,6 +64,44 @@ def test_vectors_are_loaded_and_stored_whole(quernel_device: Any, dtype: Any, le
     assert np.array_equal(out, expected)
 
 
+@pytest.mark.parametrize("length", [2, 4])
+@pytest.mark.parametrize("dtype", [qn.i8, qn.i64, qn.f16, qn.f64], ids=str)
+def test_a_vector_that_is_made_of_what_it_replaces_is_made_before(quernel_device: Any, dtype: Any, length: int) -> None:
+    turned = ", ".join(f"a[i][{(n - 1) % length}]" for n in range(length))
+    kernel = kernel_of(
+        f"@qn.kernel\ndef k(a: qn.Array1[V]):\n    i = qn.global_id()\n    a[i] = V({turned})\n",
+        V=qn.vec(dtype, length),
+    )
+    values = np.arange(1, 9 * length + 1).reshape(9, length).astype(dtype.numpy)
+    given = values.copy()
+    on(quernel_device, kernel).over(9)(given)
+    assert np.array_equal(given, np.roll(values, 1, axis=1))
+
+
+@pytest.mark.parametrize("is_packed", [False, True], ids=["padded", "packed"])
+@pytest.mark.parametrize("dtype", [qn.i8, qn.i64, qn.f16, qn.f64], ids=str)
+def test_a_struct_that_is_made_of_what_it_replaces_is_made_before(
+    quernel_device: Any, dtype: Any, is_packed: bool
+) -> None:
+    fields = [("tag", np.int8), ("of", dtype.numpy, (4,)), ("other", dtype.numpy)]
+    layout = np.dtype(fields, align=not is_packed)
+    kernel = kernel_of(
+        "@qn.kernel\n"
+        "def k(a: qn.Array1[S]):\n"
+        "    i = qn.global_id()\n"
+        "    a[i].of = V(a[i].other, a[i].of[0], a[i].of[1], a[i].of[2])\n",
+        S=layout,
+        V=qn.vec(dtype, 4),
+    )
+    given = np.zeros(5, layout)
+    given["tag"], given["other"] = np.arange(5), np.arange(20, 25)
+    given["of"] = np.arange(20).reshape(5, 4)
+    expected = given.copy()
+    expected["of"][:, 0], expected["of"][:, 1:] = given["other"], given["of"][:, :3]
+    on(quernel_device, kernel).over(5)(given)
+    assert np.array_equal(given, expected)
+
+
 def test_vectors_compute_component_by_component(quernel_device: Any) -> None:
     kernel = kernel_of(
         "@qn.kernel\n"
