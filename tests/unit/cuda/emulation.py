@@ -24,7 +24,7 @@ HEADER = Path(__file__).with_name("emulation.hpp")
 
 _DYNAMIC = re.compile(r"^extern __shared__ .*qn_shared\[\];$", re.MULTILINE)
 _TO_FLOAT = re.compile(r'asm\("cvt\.f32\.f16[^;]*;" : "=f"\((\w+)\) : "h"\((\w+)\)\);')
-_TO_HALF = re.compile(r'asm\("cvt\.rn\.f16\.f32[^;]*;" : "=h"\((\w+)\) : "f"\((\w+)\)\);')
+_TO_HALF = re.compile(r'asm\("[^"]*cvt\.rn\.f16\.f32[^"]*"\s+: "=r"\((\w+)\) : "f"\((\w+)\)\);')
 
 _folder = Path(tempfile.mkdtemp(prefix="quernel-emulation-"))
 

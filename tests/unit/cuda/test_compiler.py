@@ -201,6 +201,13 @@ def test_16_bit_floats_need_no_header() -> None:
     assert "#include" not in made.text
 
 
+def test_the_bits_of_an_f16_leave_their_conversion_as_more_than_16() -> None:
+    params = (ir.array("x", f32), ir.array("y", f16))
+    made = lowered(compiler(), ir.kernel(params, (ir.store("y", Cast(operand=ir.load("x", f32), type=f16)),)))
+    assert "mov.b32 %0, {half, none}" in made.text, "CUDA 13.0 converts numbers where a byte of 16 bits is stored"
+    assert '"=h"' not in made.text
+
+
 def shared(count: int) -> Module:
     here = ir.index(IndexKind.LOCAL_ID)
     body = (

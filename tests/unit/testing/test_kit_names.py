@@ -37,7 +37,7 @@ DIGESTS = {
     "math_functions": "e6152da4c001",
     "persistence": "12f035ea8738",
     "random_kernels": "7c859cc45626",
-    "small_floats": "a54e0a3099bd",
+    "small_floats": "e88904a2872c",
     "statements": "54e9b75d4291",
     "store": "a8a0ccb1db78",
     "streams": "cec330f1debb",

@@ -53,6 +53,28 @@ def test_widening_is_exact_for_every_value(quernel_device: Any, dtype: Any, targ
 
 
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
+def test_bytes_of_a_rounded_value_are_of_its_bits(quernel_device: Any, dtype: Any) -> None:
+    kernel = kernel_of(
+        "@qn.kernel\n"
+        "def k(x, low, high, packed):\n"
+        "    i = qn.global_id()\n"
+        f"    near = qn.{dtype}(x[i])\n"
+        "    low[i] = qn.u8(qn.bitcast(near, qn.u16))\n"
+        "    high[i] = qn.u8(qn.bitcast(near, qn.u16) >> 8)\n"
+        "    packed[i].value = near\n"
+    )
+    x = np.linspace(-300, 300, 1001).astype(np.float32)
+    low, high = np.zeros(len(x), np.uint8), np.zeros(len(x), np.uint8)
+    packed = np.zeros(len(x), [("tag", np.uint8), ("value", dtype.numpy)])
+    on(quernel_device, kernel).over(len(x))(x, low, high, packed)
+    expected = x.astype(dtype.numpy).view(np.uint16)
+    assert np.array_equal(packed["value"].copy().view(np.uint16), expected)
+    assert not packed["tag"].any()
+    assert np.array_equal(low, expected & 255)
+    assert np.array_equal(high, expected >> 8)
+
+
+@pytest.mark.parametrize("dtype", SMALL, ids=str)
 @pytest.mark.parametrize("source", [qn.f32, qn.f64], ids=str)
 def test_narrowing_rounds_once_with_ties_to_even(quernel_device: Any, dtype: Any, source: Any) -> None:
     rng = np.random.default_rng(6)
