@@ -49,8 +49,9 @@ part random 50 "$python" -m quernel.testing.fuzz --backend cuda --examples 2000 
     --keep "$results/found"
 sanitizer="$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null)"
 if [[ -n "$sanitizer" ]]; then
-    part sanitizer 55 "$sanitizer" --tool memcheck --error-exitcode 9 "$python" -m pytest -q -p no:cacheprovider \
-        --timeout=60 -m "not lost and not slow" tests/gpu/test_kernels.py
+    # Of calls that the driver refuses it reports cuda-python's own, which ask for symbols that the driver lacks.
+    part sanitizer 55 "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 9 \
+        "$python" -m pytest -q -p no:cacheprovider --timeout=60 -m "not lost and not slow" tests/gpu/test_kernels.py
 else
     echo "sanitizer      not run: compute-sanitizer is not installed" | tee -a "$summary"
 fi
