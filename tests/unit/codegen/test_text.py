@@ -11,9 +11,27 @@ from tests.unit.ir_by_hand import const, load, place, store
 from quernel.codegen.generate import GeneratedText, generate
 from quernel.codegen.pointers import Pointers
 from quernel.compiler.arguments import argument_slots
-from quernel.dtypes import ArrayType, DType, ScalarType, bf16, bool_, f16, f32, f64, i8, i32, i64, u32, u64
+from quernel.dtypes import (
+    ArrayType,
+    DType,
+    ScalarType,
+    StructField,
+    StructType,
+    VectorType,
+    bf16,
+    bool_,
+    f16,
+    f32,
+    f64,
+    i8,
+    i32,
+    i64,
+    u32,
+    u64,
+)
 from quernel.geometry import LaunchForm
 from quernel.ir.nodes import (
+    Alloc,
     Assign,
     Binary,
     BinaryOp,
@@ -37,7 +55,9 @@ from quernel.ir.nodes import (
     Param,
     Parameter,
     Return,
+    RootKind,
     Select,
+    Space,
     Stmt,
     Store,
     ThreadIndex,
@@ -389,3 +409,36 @@ def test_bools_are_bytes_in_memory() -> None:
     )
     assert "__global const uchar *b" in made
     assert "(uint)(b[(long)get_global_id(0) + start0] != 0)" in made
+
+
+QUAD = VectorType(f32, 4)
+
+
+def of_body(struct: StructType) -> str:
+    """The text of a kernel that moves a field of each element, and the whole element, through an array of its own."""
+    body = (
+        Alloc(name="own", space=Space.PRIVATE, element=struct, shape=(2,)),
+        store("own", load("x", struct), const(0), kind=RootKind.PRIVATE),
+        store("x", load("own", QUAD, const(0), kind=RootKind.PRIVATE, view=("at",)), view=("at",)),
+    )
+    return text(module(body, arrays={"x": struct}))
+
+
+def test_a_vector_in_a_struct_is_read_by_components_where_the_struct_is_aligned_to_them() -> None:
+    made = of_body(StructType("body", (StructField("at", QUAD, 0), StructField("mass", f32, 16)), 20, 4))
+    assert "bytes" not in made
+    assert "float4 *" not in made
+    assert "*(__global const float *)(p + 0 + 12)" in made
+    assert "uchar own[40] __attribute__((aligned(4)));" in made
+
+
+def test_a_vector_in_a_struct_is_read_at_once_where_the_struct_is_aligned_to_it() -> None:
+    made = of_body(StructType("body", (StructField("at", QUAD, 0), StructField("mass", f32, 16)), 32, 16))
+    assert "*(__global const float4 *)(p + 0)" in made
+    assert "uchar own[64] __attribute__((aligned(16)));" in made
+
+
+def test_fields_of_a_packed_struct_are_read_byte_by_byte() -> None:
+    made = of_body(StructType("body", (StructField("tag", i8, 0), StructField("at", QUAD, 1)), 17, 1))
+    assert "qn_load_4_bytes_param" in made
+    assert "aligned(" not in made

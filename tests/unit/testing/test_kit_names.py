@@ -27,7 +27,7 @@ DIGESTS = {
     "checked": "fb07607df9d3",
     "closing": "e1e78e401f0d",
     "compiling": "f91ba8cf70c6",
-    "composites": "af8c749189f9",
+    "composites": "33fb47155eb5",
     "conversions": "daea53e1cd95",
     "discovery": "14925238e159",
     "errors": "27078386d061",

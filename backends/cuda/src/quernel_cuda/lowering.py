@@ -218,6 +218,7 @@ CUDA_CPP: Final = Dialect(
     spaces={RootKind.PARAM: "", RootKind.SHARED: "", RootKind.PRIVATE: ""},
     has_one_address_space=True,
     shared="__shared__ __align__(16) {type} {name}[{count}]",
+    aligned="__align__({alignment}) {declaration}",
     indices={
         IndexKind.LOCAL_ID: "threadIdx.{letter}",
         IndexKind.BLOCK_ID: "blockIdx.{letter}",

@@ -159,6 +159,7 @@ OPENCL_C: Final = Dialect(
     function="static",
     spaces={RootKind.PARAM: "__global", RootKind.SHARED: "__local", RootKind.PRIVATE: "__private"},
     shared="__local {type} {name}[{count}] __attribute__((aligned(16)))",
+    aligned="{declaration} __attribute__((aligned({alignment})))",
     indices={
         IndexKind.GLOBAL_ID: "get_global_id({axis})",
         IndexKind.LOCAL_ID: "get_local_id({axis})",

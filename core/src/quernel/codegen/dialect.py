@@ -38,6 +38,8 @@ class Dialect:
         has_one_address_space: whether those qualifiers may be left out, so that one function takes any array.
         shared: declares shared memory, aligned to 16 bytes, with `{type}`, `{name}`, `{count}`, and `{offset}`, where
             it starts among all of the kernel's shared bytes.
+        aligned: `{declaration}`, of a thread's own array, with the word that places it at a multiple of `{alignment}`
+            bytes; empty where there is none, and structs in such arrays are read and written byte by byte.
         indices: local, block and subgroup indices, with `{axis}` counted from the fastest and `{letter}` x, y, z.
         linear_block: the number of the block among all of an `over` launch, where such a launch has one row of blocks
             whatever its rank; empty where the toolchain counts blocks along each axis.
@@ -85,6 +87,7 @@ class Dialect:
     spaces: Mapping[RootKind, str]
     has_one_address_space: bool = False
     shared: str
+    aligned: str = ""
     indices: Mapping[IndexKind, str]
     linear_block: str = ""
     loop: str = ""

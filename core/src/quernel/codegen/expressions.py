@@ -10,7 +10,7 @@ from quernel.codegen.literals import literal
 from quernel.codegen.operators import Operators
 from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.text import Binding, Code, Lines, infix, inside, primary, unary
-from quernel.codegen.types import Types, is_packed
+from quernel.codegen.types import WIDEST_ALIGNMENT, Types, alignment_of, view_offset
 from quernel.dtypes import DType, StructType, ValueType, VectorType, i64
 from quernel.ir.nodes import (
     Binary,
@@ -41,8 +41,6 @@ from quernel.locations import Location
 
 __all__ = ["Expressions"]
 
-_WIDEST_ALIGNMENT: Final = 16
-"""Bytes to which the memory of arguments is sure to be aligned."""
 _MAX_DEPTH: Final = 24
 """Deeper expressions are cut by temporaries: compilers take some 200 brackets, and readers fewer."""
 
@@ -134,7 +132,7 @@ class Expressions:
             found = self._element(array, indices)
             return self._types.loaded(found, place.type)
         address = self._byte_address(array, place, indices)
-        code = self._types.load_at(address, place.type, array.kind, packed=_may_be_unaligned(array))
+        code = self._types.load_at(address, place.type, array.kind, self._alignment(array, place))
         return Code(code.text, code.binding, 1 + max((index.depth for index in indices), default=0))
 
     def store(self, place: Place, indices: tuple[Code, ...], value: Code) -> str:
@@ -147,7 +145,7 @@ class Expressions:
             assert not isinstance(place.type, StructType)
             return f"{self._element(array, indices)} = {self._types.stored(value, place.type)};"
         address = self._byte_address(array, place, indices)
-        return self._types.store_at(address, value, place.type, array.kind, packed=_may_be_unaligned(array))
+        return self._types.store_at(address, value, place.type, array.kind, self._alignment(array, place))
 
     def address(self, place: Place, indices: tuple[Code, ...]) -> str:
         """The address of a scalar, for an atomic."""
@@ -156,6 +154,9 @@ class Expressions:
             return f"&{self._element(array, indices)}"
         pointer = self._types.pointer(place.type, array.kind, is_written=True)
         return f"({pointer})({self._byte_address(array, place, indices)})"
+
+    def _alignment(self, array: ArrayCode, place: Place) -> int:
+        return alignment_of(array.element, array.kind, self._dialect, place.view)
 
     def _element(self, array: ArrayCode, indices: tuple[Code, ...]) -> Code:
         offset = self._offset(array, indices)
@@ -178,7 +179,7 @@ class Expressions:
         return primary("0") if total is None else Code(total.text, total.binding, total.depth)
 
     def _byte_address(self, array: ArrayCode, place: Place, indices: tuple[Code, ...]) -> str:
-        bytes_before = _view_offset(array.element, place.view)
+        bytes_before = view_offset(array.element, place.view)
         offset = self._offset(array, indices)
         before = f" + {bytes_before}" if bytes_before else ""
         if isinstance(array.element, StructType):
@@ -206,36 +207,9 @@ def scalar(type_: ValueType) -> DType:
 
 def _is_wide(array: ArrayCode, place: Place) -> bool:
     """Whether a whole vector is meant that is wider than memory is sure to be aligned: it goes by its components."""
-    return isinstance(array.element, VectorType) and not place.view and array.element.itemsize > _WIDEST_ALIGNMENT
+    return isinstance(array.element, VectorType) and not place.view and array.element.itemsize > WIDEST_ALIGNMENT
 
 
 def _is_plain(array: ArrayCode, place: Place) -> bool:
     """Whether the place is a whole element that is no struct."""
     return not place.view and not isinstance(array.element, StructType)
-
-
-def _may_be_unaligned(array: ArrayCode) -> bool:
-    """Whether parts of the array's elements may stand at addresses that their types are not aligned to.
-
-    A thread's own array of structs is one of bytes, which the compiler may put anywhere.
-    """
-    if not isinstance(array.element, StructType):
-        return False
-    return array.kind is RootKind.PRIVATE or is_packed(array.element)
-
-
-def _view_offset(element: ValueType, view: tuple[str | int, ...]) -> int:
-    """Bytes from the start of an element to the part that the view names."""
-    offset, type_ = 0, element
-    for step in view:
-        if isinstance(step, int):
-            assert isinstance(type_, VectorType)
-            type_ = type_.element
-            offset += step * type_.itemsize
-        else:
-            assert isinstance(type_, StructType)
-            field = type_.field(step)
-            assert field is not None
-            offset += field.offset_bytes
-            type_ = field.type
-    return offset

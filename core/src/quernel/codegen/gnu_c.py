@@ -111,6 +111,7 @@ def gnu_c(
         spaces={},
         has_one_address_space=True,
         shared=shared,
+        aligned="{declaration} __attribute__((aligned({alignment})))",
         indices=indices,
         barrier=barrier,
         infinity={f32: "INFINITY", f64: "(double)INFINITY"},

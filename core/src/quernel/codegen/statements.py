@@ -19,7 +19,7 @@ from quernel.codegen.operators import Operators
 from quernel.codegen.reports import Reports
 from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.text import Binding, Code, Lines, call, infix, primary, unary
-from quernel.codegen.types import Types
+from quernel.codegen.types import WIDEST_ALIGNMENT, Types
 from quernel.dtypes import DType, StructType, i64, u32, u64
 from quernel.ir.flow import has_one_trip
 from quernel.ir.nodes import (
@@ -361,6 +361,9 @@ class BodyWriter:
             kind = RootKind.SHARED
         else:
             declaration, kind = f"{element} {name}[{count}]", RootKind.PRIVATE
+            alignment = min(stmt.element.alignment, WIDEST_ALIGNMENT)
+            if isinstance(stmt.element, StructType) and alignment > 1 and self._dialect.aligned:
+                declaration = self._dialect.aligned.format(declaration=declaration, alignment=alignment)
         self._lines.add(f"{declaration};", stmt.loc)
         shape = {axis: integer_literal(self._dialect, length, i64) for axis, length in enumerate(stmt.shape)}
         self._scope.arrays[Root(kind, stmt.name)] = ArrayCode(stmt.element, kind, name, strides, shape)

@@ -6,7 +6,9 @@ says, so functions take it apart and put it together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from quernel.codegen.dialect import Dialect
 from quernel.codegen.helpers import Helpers
@@ -15,10 +17,13 @@ from quernel.codegen.text import Binding, Code, call, infix, primary, unary
 from quernel.dtypes import DType, StructType, ValueType, VectorType, bf16, f16, i64, u8, u16, u32, u64
 from quernel.ir.nodes import RootKind
 
-__all__ = ["NARROW", "Types", "is_packed"]
+__all__ = ["NARROW", "WIDEST_ALIGNMENT", "Types", "alignment_of", "view_offset"]
 
 NARROW = (f16, bf16)
 """Float types that are values of f32, and 16 bits in memory."""
+
+WIDEST_ALIGNMENT: Final = 16
+"""Bytes to which memory is sure to be aligned, arguments' and the kernel's own, also where what it holds is wider."""
 
 _LETTERS = "xyzw"
 _UNSIGNED = {1: u8, 2: u16, 4: u32, 8: u64}
@@ -146,57 +151,72 @@ class Types:
         """The type of a pointer to elements, up to and with the star."""
         return f"{self._dialect.space(kind)}{'' if is_written else 'const '}{self.memory(type_)} *"
 
-    def load_at(self, address: str, type_: ValueType, kind: RootKind, *, packed: bool) -> Code:
-        """The value at an address in bytes. `packed`: it may be unaligned, so it is put together from bytes."""
-        if isinstance(type_, StructType):
-            name, packed = self._structs[type_], packed or is_packed(type_)
-            key = f"load {'packed ' if packed else ''}{name} {kind.value}"
-            loader = self.functions_for(key, lambda full: self._loader(full, type_, kind, packed=packed))
-            return primary(f"{loader}({address})")
-        if packed and isinstance(type_, VectorType):
-            size = type_.element.itemsize
-            starts = (f"{address} + {number * size}" for number in range(type_.length))
-            return self.make_vector(
-                type_, tuple(self.load_at(start, type_.element, kind, packed=True) for start in starts)
-            )
-        if packed and isinstance(type_, DType):
-            return self._of_unsigned(self._bytes_loaded(address, type_.itemsize, kind), type_)
-        pointer = self.pointer(type_, kind, is_written=False)
-        return self.loaded(Code(f"*({pointer})({address})", Binding.UNARY), type_)
+    def load_at(self, address: str, type_: ValueType, kind: RootKind, alignment: int) -> Code:
+        """The value at an address in bytes.
 
-    def store_at(self, address: str, value: Code, type_: ValueType, kind: RootKind, *, packed: bool) -> str:
-        """The statement that writes a value to an address in bytes. `packed`: it may be unaligned."""
+        `alignment`: what the address is sure to be a multiple of. A vector that needs more is put together from its
+        components, a scalar from bytes.
+        """
         if isinstance(type_, StructType):
-            name, packed = self._structs[type_], packed or is_packed(type_)
-            key = f"store {'packed ' if packed else ''}{name} {kind.value}"
-            storer = self.functions_for(key, lambda full: self._storer(full, type_, kind, packed=packed))
+            sure = math.gcd(
+                alignment, type_.alignment
+            )  # One function serves every address that is aligned as it should.
+            key = f"load {self._structs[type_]}{_less(sure, type_)} {kind.value}"
+            loader = self.functions_for(key, lambda full: self._loader(full, type_, kind, sure))
+            return primary(f"{loader}({address})")
+        if alignment % type_.alignment == 0:
+            pointer = self.pointer(type_, kind, is_written=False)
+            return self.loaded(Code(f"*({pointer})({address})", Binding.UNARY), type_)
+        if isinstance(type_, VectorType):
+            element = type_.element
+            starts = (number * element.itemsize for number in range(type_.length))
+            parts = [
+                self.load_at(f"{address} + {start}", element, kind, math.gcd(alignment, start)) for start in starts
+            ]
+            return self.make_vector(type_, tuple(parts))
+        return self._of_unsigned(self._bytes_loaded(address, type_.itemsize, kind), type_)
+
+    def store_at(self, address: str, value: Code, type_: ValueType, kind: RootKind, alignment: int) -> str:
+        """The statement that writes a value to an address in bytes. `alignment` is as for a load."""
+        if isinstance(type_, StructType):
+            sure = math.gcd(alignment, type_.alignment)
+            key = f"store {self._structs[type_]}{_less(sure, type_)} {kind.value}"
+            storer = self.functions_for(key, lambda full: self._storer(full, type_, kind, sure))
             return f"{storer}({address}, {value});"
-        if packed and isinstance(type_, VectorType):
-            key = f"store packed {type_} {kind.value}"
-            storer = self.functions_for(key, lambda full: self._parts_storer(full, type_, kind, packed=True))
+        if alignment % type_.alignment == 0:
+            pointer = self.pointer(type_, kind, is_written=True)
+            return f"*({pointer})({address}) = {self.stored(value, type_)};"
+        if isinstance(type_, VectorType):
+            key = f"store {type_}{_less(alignment, type_)} {kind.value}"
+            storer = self.functions_for(key, lambda full: self._vector_storer(full, type_, kind, alignment))
             return f"{storer}({address}, {value});"
-        if packed and isinstance(type_, DType):
-            return self._bytes_stored(address, self._to_unsigned(value, type_), type_.itemsize, kind)
-        pointer = self.pointer(type_, kind, is_written=True)
-        return f"*({pointer})({address}) = {self.stored(value, type_)};"
+        return self._bytes_stored(address, self._to_unsigned(value, type_), type_.itemsize, kind)
 
     def store_parts(self, address: str, value: Code, type_: VectorType, kind: RootKind) -> str:
         """The statement that writes a vector's components one by one, the first one to an address of its type."""
-        key = f"store parts of {type_} {kind.value}"
-        storer = self.functions_for(key, lambda full: self._parts_storer(full, type_, kind, packed=False))
-        return f"{storer}({address}, {value});"
+        element = type_.element
 
-    def _parts_storer(self, full: str, type_: VectorType, kind: RootKind, *, packed: bool) -> str:
+        def make(full: str) -> str:
+            parts = (self.component(primary("v"), element, number) for number in range(type_.length))
+            lines = (f"p[{number}] = {self.stored(part, element)};" for number, part in enumerate(parts))
+            return self._of_whole_value(full, type_, self.pointer(element, kind, is_written=True), lines)
+
+        return f"{self.functions_for(f'store parts of {type_} {kind.value}', make)}({address}, {value});"
+
+    def _vector_storer(self, full: str, type_: VectorType, kind: RootKind, alignment: int) -> str:
+        element = type_.element
+        starts = [number * element.itemsize for number in range(type_.length)]
+        parts = (self.component(primary("v"), element, number) for number in range(type_.length))
+        lines = (
+            self.store_at(f"p + {start}", part, element, kind, math.gcd(alignment, start))
+            for start, part in zip(starts, parts, strict=True)
+        )
+        return self._of_whole_value(full, type_, self.pointer(u8, kind, is_written=True), lines)
+
+    def _of_whole_value(self, full: str, type_: VectorType, pointer: str, lines: Iterable[str]) -> str:
         """A function, so that the value is whole before its first component is written, which it may read."""
-        element, lines = type_.element, ""
-        for number in range(type_.length):
-            part = self.component(primary("v"), element, number)
-            if packed:
-                lines += f"    {self.store_at(f'p + {number * element.itemsize}', part, element, kind, packed=True)}\n"
-            else:
-                lines += f"    p[{number}] = {self.stored(part, element)};\n"
-        pointer = self.pointer(u8 if packed else element, kind, is_written=True)
-        return f"{self._dialect.function} void {full}({pointer}p, {self.value(type_)} v)\n{{\n{lines}}}\n"
+        body = "".join(f"    {line}\n" for line in lines)
+        return f"{self._dialect.function} void {full}({pointer}p, {self.value(type_)} v)\n{{\n{body}}}\n"
 
     def _bytes_loaded(self, address: str, size: int, kind: RootKind) -> Code:
         """An unsigned integer put together from bytes."""
@@ -236,23 +256,24 @@ class Types:
             return call(self._dialect.bitcasts[type_, _UNSIGNED[type_.itemsize]], value)
         return unary(f"({self.value(_UNSIGNED[type_.itemsize])})", value)
 
-    def _loader(self, full: str, type_: StructType, kind: RootKind, *, packed: bool) -> str:
+    def _loader(self, full: str, type_: StructType, kind: RootKind, alignment: int) -> str:
         lines = [
             f"{self._dialect.function} {self.value(type_)} {full}({self.pointer(type_, kind, is_written=False)}p)",
             "{",
         ]
         lines.append(f"    {self.value(type_)} qn_value;")
         for field, name in zip(type_.fields, self._fields[type_], strict=True):
-            value = self.load_at(f"p + {field.offset_bytes}", field.type, kind, packed=packed)
+            start = field.offset_bytes
+            value = self.load_at(f"p + {start}", field.type, kind, math.gcd(alignment, start))
             lines.append(f"    qn_value.{name} = {value};")
         return "\n".join([*lines, "    return qn_value;", "}", ""])
 
-    def _storer(self, full: str, type_: StructType, kind: RootKind, *, packed: bool) -> str:
+    def _storer(self, full: str, type_: StructType, kind: RootKind, alignment: int) -> str:
         pointer = self.pointer(type_, kind, is_written=True)
         lines = [f"{self._dialect.function} void {full}({pointer}p, {self.value(type_)} qn_value)", "{"]
         for field, name in zip(type_.fields, self._fields[type_], strict=True):
-            value = primary(f"qn_value.{name}")
-            stored = self.store_at(f"p + {field.offset_bytes}", value, field.type, kind, packed=packed)
+            value, start = primary(f"qn_value.{name}"), field.offset_bytes
+            stored = self.store_at(f"p + {start}", value, field.type, kind, math.gcd(alignment, start))
             lines.append(f"    {stored}")
         return "\n".join([*lines, "}", ""])
 
@@ -271,14 +292,33 @@ class Types:
         return "\n".join([*lines, f"}} {self._structs[struct]};", ""])
 
 
-def is_packed(struct: StructType) -> bool:
-    """Whether a field of the struct, or of one inside it, may stand at an address that its type is not aligned to."""
-    return any(
-        field.offset_bytes % field.type.alignment != 0
-        or struct.alignment % field.type.alignment != 0
-        or (isinstance(field.type, StructType) and is_packed(field.type))
-        for field in struct.fields
-    )
+def view_offset(element: ValueType, view: tuple[str | int, ...]) -> int:
+    """Bytes from the start of an element to the part that the view names."""
+    offset, type_ = 0, element
+    for step in view:
+        if isinstance(step, int):
+            assert isinstance(type_, VectorType)
+            type_ = type_.element
+            offset += step * type_.itemsize
+        else:
+            assert isinstance(type_, StructType)
+            field = type_.field(step)
+            assert field is not None
+            offset += field.offset_bytes
+            type_ = field.type
+    return offset
+
+
+def alignment_of(element: ValueType, kind: RootKind, dialect: Dialect, view: tuple[str | int, ...] = ()) -> int:
+    """What the address of a part of an array's element is sure to be a multiple of, in bytes."""
+    is_anywhere = kind is RootKind.PRIVATE and isinstance(element, StructType) and not dialect.aligned
+    alignment = 1 if is_anywhere else min(element.alignment, WIDEST_ALIGNMENT)
+    return math.gcd(alignment, view_offset(element, view))
+
+
+def _less(alignment: int, type_: ValueType) -> str:
+    """Of a function's name, where it takes addresses that the type is not aligned to."""
+    return "" if alignment % type_.alignment == 0 else f" aligned to {alignment}"
 
 
 def _field_names(dialect: Dialect, outer: Names, struct: StructType) -> tuple[str, ...]:

@@ -224,6 +224,24 @@ def test_structs_in_memory_are_found_by_field_whatever_their_layout(quernel_devi
     assert np.array_equal(particles["at"]["y"], before["at"]["y"])
 
 
+@pytest.mark.quernel_needs("f64")
+@pytest.mark.parametrize("as_whole", [False, True], ids=["fields", "whole"])
+def test_a_struct_stands_in_another_where_its_vectors_are_less_aligned_than_elsewhere(
+    quernel_device: Any, as_whole: bool
+) -> None:
+    pair = np.dtype([("at", np.float32, (2,))], align=True)
+    layout = np.dtype([("a", pair), ("x", np.float32), ("b", pair), ("mass", np.float64)], align=True)
+    assert [layout.fields[name][1] % 8 for name in ("a", "b")] == [0, 4]
+    moves = "ps[i] = ps[i + 3]\n" if as_whole else "ps[i].a.at = ps[i + 3].a.at\n    ps[i].b = ps[i + 3].b\n"
+    kernel = kernel_of(f"@qn.kernel\ndef k(ps):\n    i = qn.global_id()\n    {moves}    ps[i].x = ps[i].b.at.y\n")
+    ps = np.zeros(6, layout)
+    ps["a"]["at"], ps["b"]["at"] = np.arange(12).reshape(6, 2), 100 + np.arange(12).reshape(6, 2)
+    on(quernel_device, kernel).over(3)(ps)
+    assert ps["a"]["at"][:3].tolist() == [[6, 7], [8, 9], [10, 11]]
+    assert ps["b"]["at"][:3].tolist() == [[106, 107], [108, 109], [110, 111]]
+    assert ps["x"].tolist() == [107, 109, 111, 0, 0, 0]
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_structs_are_copied_whole(quernel_device: Any, layout: str) -> None:
     kernel = kernel_of("@qn.kernel\ndef k(a, b):\n    i = qn.global_id()\n    b[2 - i] = a[i]\n")
