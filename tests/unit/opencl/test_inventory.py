@@ -12,7 +12,7 @@ from tests.unit.opencl.harness import infos
 from quernel.errors import DeviceError
 from quernel.installing import install_backend
 from quernel.runtime.operations import DeviceInfo, Unavailable
-from quernel_opencl import _toolchain, inventory
+from quernel_opencl import _intel, _toolchain, inventory
 from quernel_opencl.plugin import OpenclBackend
 
 needs_device = pytest.mark.skipif(not infos(), reason="needs an OpenCL device, e.g. pip install quernel-opencl[pocl]")
@@ -112,7 +112,7 @@ def test_a_broken_entry_does_not_hide_working_drivers(tmp_path: Path) -> None:
         assert int(devices) >= 1
 
 
-@pytest.mark.skipif(_toolchain.intel_library() is None, reason="needs pip install quernel-opencl[intel]")
+@pytest.mark.skipif(_intel.installed_library() is None, reason="needs pip install quernel-opencl[intel]")
 def test_intels_runtime_is_visible_and_leaves_nothing_behind() -> None:
     code = (
         "import os, glob, tempfile; from quernel_opencl import _toolchain as t; found, _ = t.find_devices();"

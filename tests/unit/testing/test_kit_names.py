@@ -43,7 +43,7 @@ DIGESTS = {
     "streams": "cec330f1debb",
     "subgroups": "08d2c320cf21",
     "threads": "2c0b236bd380",
-    "together": "12e6b7f6dc5e",
+    "together": "9559087fafa0",
 }
 
 

@@ -7,7 +7,6 @@ in one, and OpenCL has no compiler without it.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from quernel.errors import CompilationError, DeviceError
 from quernel.forks import check_driver, in_child, starting_driver
 from quernel.values import frozen
+from quernel_opencl._intel import LIBRARY, installed_library, open_context
 
 __all__ = [
     "FoundDevice",
@@ -31,7 +31,6 @@ __all__ = [
 
 _VENDORS = "OCL_ICD_VENDORS"
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
-_INTEL_LIBRARY = "libintelocl.so"
 
 _importing = threading.Lock()
 _imported: list[Any] = []
@@ -69,7 +68,7 @@ in_child(_renew_after_fork)
 
 def _import() -> Any:
     try:
-        library = intel_library()
+        library = installed_library()
         if library is None or os.environ.get(_VENDORS):
             import pyopencl
         else:
@@ -77,7 +76,7 @@ def _import() -> Any:
 
             with tempfile.TemporaryDirectory(prefix="quernel-icd-") as folder:
                 for number, (path, text) in enumerate(_entries(_SYSTEM_VENDORS)):
-                    if _INTEL_LIBRARY not in text:
+                    if LIBRARY not in text:
                         Path(folder, f"{number:03}-{path.name}").write_text(text)
                 Path(folder, "intel.icd").write_text(f"{library}\n")
                 os.environ[_VENDORS] = folder
@@ -92,15 +91,6 @@ def _import() -> Any:
             f"pyopencl cannot be imported: {error}", fix="pip install --force-reinstall pyopencl"
         ) from error
     return pyopencl
-
-
-def intel_library() -> Path | None:
-    """The library of Intel's runtime for CPUs, where pip installed it into this environment."""
-    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
-        path = Path(prefix, "lib", _INTEL_LIBRARY)
-        if path.exists():
-            return path
-    return None
 
 
 def icd_files() -> list[tuple[Path, str]]:
@@ -213,12 +203,19 @@ def context_of(key: DeviceKey) -> Any:
         context = _contexts.get(place)
         if context is None:
             try:
-                context = _contexts[place] = cl.Context([device_of(key)])
+                context = _contexts[place] = _open(cl, key)
             except cl.Error as error:
                 raise DeviceError(
                     f"{key.platform} does not open {key.name}: {status_name(error)}", fix="see quernel doctor"
                 ) from error
         return context
+
+
+def _open(cl: Any, key: DeviceKey) -> Any:
+    device = device_of(key)
+    if key.platform.startswith("Intel") and device.type & cl.device_type.CPU:
+        return open_context(cl, device)
+    return cl.Context([device])
 
 
 # --- programs ---------------------------------------------------------------------------------------------------------

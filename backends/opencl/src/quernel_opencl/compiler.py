@@ -49,7 +49,7 @@ class OpenclCompiler(CFamilyCompiler[AlignedVariant, OpenclArtifact]):
     for a context of its own, so only those for processors have them by themselves.
     """
 
-    artifact_format = 1
+    artifact_format = 2  # Those of 1 may hold what Intel's compiler got wrong.
     language = LANGUAGE
     variant_type = AlignedVariant
 

@@ -209,15 +209,10 @@ OPENCL_C: Final = Dialect(
 )
 
 
-_INTEL_SELECT: Final = "select(({type})({2}), ({type})({1}), ({signed})({0}))"
-"""Intel's compiler for CPUs (2026.22) takes the least or greatest of `~x` and `x`, for an `x` that is the same in all
-threads, from a register that holds neither. It makes such a pair of `?:` wherever functions are inlined, but not of
-the builtin."""
-
 _INTEL_LOOP: Final = '__asm__ volatile("");'
-"""That compiler makes two loops of one in which threads branch by what stays the same in it, and then takes what was
-computed from values that are alike in all threads for alike behind them, whichever of the two a thread was in. It
-leaves a loop in one piece that holds this statement, which is no instruction."""
+"""Intel's compiler for CPUs (2026.22) makes two loops of one in which threads branch by what stays the same in it, and
+then takes what was computed from values that are alike in all threads for alike behind them, whichever of the two a
+thread was in. It leaves a loop in one piece that holds this statement, which is no instruction."""
 
 _INTEL_SIGNS: Final = """\
 #define QN_OF __attribute__((overloadable)) static
@@ -259,7 +254,7 @@ def opencl_dialect(*, has_subgroups: bool, has_barrier: bool, is_intel_cpu: bool
         attribute = f"__attribute__((intel_reqd_sub_group_size({SUBGROUP_SIZE})))"
         dialect = attrs.evolve(dialect, kernel=dialect.kernel.replace("__kernel ", f"__kernel {attribute}\n", 1))
     if is_intel_cpu:
-        dialect = attrs.evolve(dialect, integer_select=_INTEL_SELECT, loop_start=_INTEL_LOOP)
+        dialect = attrs.evolve(dialect, loop_start=_INTEL_LOOP)
     if is_intel_cpu and has_barrier:
         preamble = (*dialect.preamble, *_INTEL_SIGNS.splitlines())
         dialect = attrs.evolve(

@@ -121,10 +121,11 @@ class Arithmetic(Definitions):
 
     def _chosen(self, word: str, operator: str, dtype: DType) -> str:
         dtype = f32 if dtype in (f16, bf16) else dtype
-        chosen = self._dialect.select(dtype, f"b {operator} a", "b", "a") or f"b {operator} a ? b : a"
         return self.define(
             f"{word}_{dtype.name}",
-            lambda name: f"{self._head(dtype, name, (dtype, 'a'), (dtype, 'b'))}{{\n    return {chosen};\n}}\n",
+            lambda name: (
+                f"{self._head(dtype, name, (dtype, 'a'), (dtype, 'b'))}{{\n    return b {operator} a ? b : a;\n}}\n"
+            ),
         )
 
     def bit_count(self, word: str, dtype: DType) -> str:

@@ -68,7 +68,7 @@ class Atomics:
                 new = desired
             case AtomicOp.COMPARE_EXCHANGE:
                 equal = self._operators.compare(CompareOp.EQ, old, primary("expected"))
-                new = self._operators.select(dtype, equal, desired, old)
+                new = self._operators.select(equal, desired, old)
             case _:
                 new = self._operators.binary(_BINARY[op], dtype, old, desired)
         new_bits = self._operators.bitcast(dtype, bits, new)

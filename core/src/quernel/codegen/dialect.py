@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
 
 import attrs
 
 from quernel.codegen.c_math import C_MATH
-from quernel.dtypes import DType, i8, i16, i32, i64, u32
+from quernel.dtypes import DType, u32
 from quernel.ir.nodes import AtomicOp, IndexKind, MathFunction, RootKind, SubgroupOp
 
 __all__ = ["Dialect"]
-
-_SIGNED: Final = {8: i8, 16: i16, 32: i32, 64: i64}
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -56,8 +53,6 @@ class Dialect:
         functions: whole functions of one operand where the language's own is wrong somewhere, with `{name}`, `{type}`
             and `{function}`, as `function` above.
         fast_math: replacements for f32 under `fast_math`.
-        integer_select: `{1}` where `{0}` holds, else `{2}`, of integers of type `{type}`; `{signed}` is the signed type
-            of its width. Empty where the language's own `?:` is right.
         negated: the negative of a float; also spells -1 and -0 then. Empty where the language's own minus is right.
         loop_start: a statement with which a loop starts that may branch inside; empty where none is needed.
         fma: `{0} * {1} + {2}` rounded once.
@@ -100,7 +95,6 @@ class Dialect:
     math_suffix: str = ""
     functions: Mapping[MathFunction, str] = attrs.field(factory=dict)
     fast_math: Mapping[MathFunction, str] = attrs.field(factory=dict)
-    integer_select: str = ""
     negated: str = ""
     loop_start: str = ""
     fma: str
@@ -119,13 +113,6 @@ class Dialect:
     def memory_type(self, dtype: DType) -> str:
         """The type of an element in memory."""
         return self.storage.get(dtype, self.types[dtype])
-
-    def select(self, dtype: DType, condition: str, then: str, otherwise: str) -> str | None:
-        """The call that picks one of two integers, where the language's own `?:` will not do."""
-        if not self.integer_select or not dtype.is_integer:
-            return None
-        signed = self.types[_SIGNED[dtype.bits]]
-        return self.integer_select.format(condition, then, otherwise, type=self.types[dtype], signed=signed)
 
     def space(self, kind: RootKind) -> str:
         """The qualifier of a pointer, with a space behind it where there is one."""

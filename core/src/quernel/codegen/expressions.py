@@ -98,7 +98,7 @@ class Expressions:
             case Fma():
                 return operators.fma(scalar(expr.type), *values)
             case Select():
-                return operators.select(expr.type, *values)
+                return operators.select(*values)
             case Cast():
                 return operators.cast(scalar(expr.operand.type), expr.type, values[0])
             case Bitcast():

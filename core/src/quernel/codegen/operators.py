@@ -16,7 +16,7 @@ from quernel.codegen.helpers import Helpers
 from quernel.codegen.literals import float_literal, integer_literal, negative
 from quernel.codegen.text import Binding, Code, call, infix, inside, primary, unary
 from quernel.codegen.types import NARROW
-from quernel.dtypes import DType, ValueType, f32, f64, i32, i64, u16, u32, u64
+from quernel.dtypes import DType, f32, f64, i32, i64, u16, u32, u64
 from quernel.ir.math_functions import PREDICATES
 from quernel.ir.nodes import BinaryOp, CompareOp, MathFunction, UnaryOp
 
@@ -153,13 +153,9 @@ class Operators:
         operator, binding = _COMPARE[op]
         return infix(binding, operator, a, b)
 
-    def select(self, type_: ValueType, condition: Code, then: Code, otherwise: Code) -> Code:
-        """`then if condition else otherwise`, of values of that type."""
+    def select(self, condition: Code, then: Code, otherwise: Code) -> Code:
+        """`then if condition else otherwise`."""
         depth = 1 + max(condition.depth, then.depth, otherwise.depth)
-        if isinstance(type_, DType):
-            picked = self._dialect.select(type_, condition.text, then.text, otherwise.text)
-            if picked is not None:
-                return Code(picked, Binding.PRIMARY, depth)
         parts = [inside(part, Binding.OR) for part in (condition, then, otherwise)]
         return Code(f"{parts[0]} ? {parts[1]} : {parts[2]}", Binding.CONDITIONAL, depth)
 

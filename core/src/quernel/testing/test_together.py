@@ -183,6 +183,50 @@ def test_a_bitonic_sort_sorts(quernel_device: Any, count: int) -> None:
     assert np.array_equal(x, expected)
 
 
+@qn.kernel
+def complements(x, y, out, first: int):
+    i = qn.global_id()
+    tile = qn.shared(16, x.dtype)
+    tile[qn.local_id()] = x[i]
+    qn.barrier()
+    v = tile[first]
+    w = tile[first + 1]
+    pair = qn.vec(x.dtype, 2)(w, ~v)
+    qn.barrier()
+    tile[qn.local_id()] = y[i]
+    out[0, i] = min(~v, v)
+    out[1, i] = max(~v, w)
+    out[2, i] = qn.clamp(y[i], ~v, v)
+    out[3, i] = qn.clamp(v, ~w, w)
+    out[4, i] = ~max(v, w)
+    out[5, i] = min(w, w - v - 1)
+    out[6, i] = (v if v < w else w) - 1 - y[i]
+    out[7, i] = max(v, -w - 1)
+    out[8, i] = min(pair.x, pair.y)
+    out[9, i] = -max((pair - qn.vec(x.dtype, 2)(v, w)).x, v) - 1
+
+
+@pytest.mark.parametrize("is_checked", [False, pytest.param(True, marks=pytest.mark.quernel_needs("checked"))])
+@pytest.mark.parametrize("dtype", [qn.i32, qn.i64, qn.u32, qn.u64], ids=str)
+def test_complements_of_what_all_threads_share_have_a_least_and_a_greatest(
+    quernel_device: Any, dtype: Any, is_checked: bool
+) -> None:
+    x = np.array([0, 1, 5, dtype.max, dtype.min, dtype.max // 3, 100, dtype.max - 9] * 4, dtype.numpy)
+    y = np.arange(32, dtype=dtype.numpy) * dtype.numpy.type(dtype.max // 31)
+    kernel = complements.options(checked=is_checked)
+    for first in range(7):
+        out = np.zeros((10, 32), dtype.numpy)
+        launch(kernel, quernel_device, 2, 16, x, y, out, first)
+        v, w = x[first : first + 1], x[first + 1 : first + 2]
+        expected = (
+            np.minimum(~v, v), np.maximum(~v, w), np.minimum(np.maximum(y, ~v), v), np.minimum(np.maximum(v, ~w), w),
+            ~np.maximum(v, w), np.minimum(w, w - v - 1), np.minimum(v, w) - 1 - y, np.maximum(v, -w - 1),
+            np.minimum(w, ~v), -np.maximum(w - v, v) - 1,
+        )  # fmt: skip
+        for row, wanted in zip(out, expected, strict=True):
+            assert row.tolist() == np.broadcast_to(wanted, 32).tolist()
+
+
 # --- shared and private memory ----------------------------------------------------------------------------------------
 
 
