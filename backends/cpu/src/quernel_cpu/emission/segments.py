@@ -20,6 +20,7 @@ from quernel_cpu.emission.cells import NO_CELLS, Cells
 from quernel_cpu.emission.expressions import Operands
 from quernel_cpu.emission.functions import DeviceFunction
 from quernel_cpu.emission.loops import count_up
+from quernel_cpu.emission.row_walk import walk_rows
 from quernel_cpu.emission.text import Code, Unit
 
 __all__ = ["Launch", "LoopSegments", "Segment", "SegmentEmitter", "block_indices", "count_up", "thread_number"]
@@ -90,49 +91,14 @@ class LoopSegments:
 
     def emit_points(self, segment: Segment, first: str, end: str) -> None:
         """Rows of points: whole ones, but for the first and the last, so that no point needs a guard."""
-        code, launch = self._code, segment.launch
-        ndim = segment.kernel.ndim
-        if ndim == 1:
+        if segment.kernel.ndim == 1:
             self._row(segment, (), first, end)
             return
-        width = launch.extent[-1]
-        row = code.value(f"udiv i64 {first}, {width}")
-        column = code.value(f"sub i64 {first}, {code.value(f'mul i64 {row}, {width}')}")
-        outer = [row]
-        if ndim == 3:
-            plane = code.value(f"udiv i64 {row}, {launch.extent[1]}")
-            outer = [plane, code.value(f"sub i64 {row}, {code.value(f'mul i64 {plane}, {launch.extent[1]}')}")]
-        slots = [code.allocate("i64") for _ in outer]
-        position_slot, column_slot = code.allocate("i64"), code.allocate("i64")
-        for slot, value in zip([*slots, position_slot, column_slot], [*outer, first, column], strict=True):
-            code.do(f"store i64 {value}, ptr {slot}")
-        head, body, done = code.label("row"), code.label("row.body"), code.label("row.end")
-        code.place(head)
-        position = code.value(f"load i64, ptr {position_slot}")
-        code.branch_if(code.value(f"icmp slt i64 {position}, {end}"), body, done)
-        code.place(body)
-        column = code.value(f"load i64, ptr {column_slot}")
-        left = code.value(f"sub nsw i64 {end}, {position}")
-        to_edge = code.value(f"sub nsw i64 {width}, {column}")
-        smaller = self._unit.declare("i64", "llvm.smin.i64", "i64", "i64")
-        count = code.value(f"call i64 {smaller}(i64 {left}, i64 {to_edge})")
-        ids = [code.value(f"load i64, ptr {slot}") for slot in slots]
-        self._row(segment, tuple(ids), column, code.value(f"add nsw i64 {column}, {count}"))
-        code.do(f"store i64 {code.value(f'add nsw i64 {position}, {count}')}, ptr {position_slot}")
-        code.do(f"store i64 0, ptr {column_slot}")
-        self._next_row(segment, slots, ids)
-        code.branch(head)
-        code.place(done)
 
-    def _next_row(self, segment: Segment, slots: list[str], ids: list[str]) -> None:
-        code = self._code
-        following = code.value(f"add nsw i64 {ids[-1]}, 1")
-        if len(ids) == 2:
-            is_plane_done = code.value(f"icmp eq i64 {following}, {segment.launch.extent[1]}")
-            following = code.value(f"select i1 {is_plane_done}, i64 0, i64 {following}")
-            carry = code.value(f"zext i1 {is_plane_done} to i64")
-            code.do(f"store i64 {code.value(f'add nsw i64 {ids[0]}, {carry}')}, ptr {slots[0]}")
-        code.do(f"store i64 {following}, ptr {slots[-1]}")
+        def row(outer: tuple[str, ...], first: str, end: str, _: int) -> None:
+            self._row(segment, outer, first, end)
+
+        walk_rows(self._unit, self._code, segment.launch.extent, first, end, row)
 
     def _row(self, segment: Segment, outer: tuple[str, ...], first: str, end: str) -> None:
         """A part of a row. The loop counts the last axis's `global_id` itself, which keeps addresses simple."""

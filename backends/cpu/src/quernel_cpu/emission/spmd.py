@@ -29,6 +29,7 @@ from quernel_cpu.emission.lane_scope import LaneScope
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, index_sum, uniform
 from quernel_cpu.emission.loops import count_up
 from quernel_cpu.emission.reports import FirstViolation
+from quernel_cpu.emission.row_walk import walk_rows
 from quernel_cpu.emission.segments import Segment, block_indices, thread_number
 from quernel_cpu.emission.shapes import UNIFORM, VECTOR, Axes, Lanes, Layout, Shapes, analyse_shapes
 from quernel_cpu.emission.streaming import LINE_BYTES
@@ -59,69 +60,15 @@ class SpmdSegments:
     def emit_points(self, segment: Segment, first: str, end: str) -> None:
         """Rows of points: several together where whole ones follow each other, else what there is of one."""
         if segment.kernel.ndim == 1:
-            self._points(segment, (), first, end, rows=1)
-        else:
-            self._rows_of_points(segment, first, end)
+            self._points(segment, (), first, end, 1)
+            return
 
-    def _rows_of_points(self, segment: Segment, first: str, end: str) -> None:
-        code, launch, ndim = self._code, segment.launch, segment.kernel.ndim
-        width, rows = launch.extent[-1], self._step.rows
-        row = code.value(f"udiv i64 {first}, {width}")
-        column = code.value(f"sub i64 {first}, {code.value(f'mul i64 {row}, {width}')}")
-        outer = [row]
-        if ndim == 3:
-            plane = code.value(f"udiv i64 {row}, {launch.extent[1]}")
-            outer = [plane, code.value(f"sub i64 {row}, {code.value(f'mul i64 {plane}, {launch.extent[1]}')}")]
-        slots = [code.allocate("i64") for _ in outer]
-        position_slot, column_slot = code.allocate("i64"), code.allocate("i64")
-        for slot, value in zip([*slots, position_slot, column_slot], [*outer, first, column], strict=True):
-            code.do(f"store i64 {value}, ptr {slot}")
-        head, body, done = code.label("row"), code.label("row.body"), code.label("row.end")
-        code.place(head)
-        position = code.value(f"load i64, ptr {position_slot}")
-        code.branch_if(code.value(f"icmp slt i64 {position}, {end}"), body, done)
-        code.place(body)
-        column = code.value(f"load i64, ptr {column_slot}")
-        ids = tuple(code.value(f"load i64, ptr {slot}") for slot in slots)
-        left = code.value(f"sub i64 {end}, {position}")
+        def run(outer: tuple[str, ...], first: str, end: str, rows: int) -> None:
+            self._points(segment, outer, first, end, rows)
 
-        def finish(count: str, num_rows: int) -> None:
-            code.do(f"store i64 {code.value(f'add i64 {position}, {count}')}, ptr {position_slot}")
-            code.do(f"store i64 0, ptr {column_slot}")
-            self._next_row(segment, slots, ids, num_rows)
-            code.branch(head)
+        walk_rows(self._unit, self._code, segment.launch.extent, first, end, run, rows=self._step.rows)
 
-        if rows > 1:
-            whole = code.value(f"mul i64 {width}, {rows}")
-            fits = code.value(f"icmp sge i64 {left}, {whole}")
-            fits = code.value(f"and i1 {fits}, {code.value(f'icmp eq i64 {column}, 0')}")
-            if ndim == 3:
-                last = code.value(f"add i64 {ids[-1]}, {rows}")
-                fits = code.value(f"and i1 {fits}, {code.value(f'icmp sle i64 {last}, {launch.extent[1]}')}")
-            together, single = code.label("rows"), code.label("single")
-            code.branch_if(fits, together, single)
-            code.place(together)
-            self._points(segment, ids, "0", width, rows=rows)
-            finish(whole, rows)
-            code.place(single)
-        to_edge = code.value(f"sub i64 {width}, {column}")
-        smaller = self._unit.declare("i64", "llvm.smin.i64", "i64", "i64")
-        count = code.value(f"call i64 {smaller}(i64 {left}, i64 {to_edge})")
-        self._points(segment, ids, column, code.value(f"add i64 {column}, {count}"), rows=1)
-        finish(count, 1)
-        code.place(done)
-
-    def _next_row(self, segment: Segment, slots: list[str], ids: tuple[str, ...], num_rows: int) -> None:
-        code = self._code
-        following = code.value(f"add i64 {ids[-1]}, {num_rows}")
-        if len(ids) == 2:
-            is_plane_done = code.value(f"icmp eq i64 {following}, {segment.launch.extent[1]}")
-            following = code.value(f"select i1 {is_plane_done}, i64 0, i64 {following}")
-            carry = code.value(f"zext i1 {is_plane_done} to i64")
-            code.do(f"store i64 {code.value(f'add i64 {ids[0]}, {carry}')}, ptr {slots[0]}")
-        code.do(f"store i64 {following}, ptr {slots[-1]}")
-
-    def _points(self, segment: Segment, outer: tuple[str, ...], first: str, end: str, *, rows: int) -> None:
+    def _points(self, segment: Segment, outer: tuple[str, ...], first: str, end: str, rows: int) -> None:
         """Points `first` to `end` of one row, or of several."""
         ndim, launch = segment.kernel.ndim, segment.launch
         axes = _axes((IndexKind.GLOBAL_ID,), ndim - 1, ndim - 2, rows)
