@@ -13,13 +13,15 @@ import attrs
 
 from quernel.dtypes import DType
 from quernel.ir import nodes
-from quernel.lang.constants import constant
+from quernel.ir.analysis import assigned_names
+from quernel.ir.walk import walk_expressions
+from quernel.lang.constants import constant, literal
 from quernel.lang.conversions import meeting, truth
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.origins import merged
 from quernel.lang.promotion import join
 from quernel.lang.trees import has_layout_of, leaves, map_leaves
-from quernel.lang.values import Compound, Scalar, Value, describe, named
+from quernel.lang.values import Compound, Scalar, TupleValue, Value, describe, named
 
 __all__ = ["Thunk", "either", "either_compound", "short_circuit"]
 
@@ -27,10 +29,19 @@ Thunk = Callable[[], Scalar]
 """An operand that is evaluated only when it is called."""
 
 
-def short_circuit(lowering: FunctionLowering, node: ast.expr, is_and: bool, parts: list[Thunk]) -> Scalar:
-    """`and` or `or`: the first part that decides, else the last; nothing behind the deciding one is evaluated."""
+def short_circuit(
+    lowering: FunctionLowering,
+    node: ast.expr,
+    is_and: bool,
+    parts: list[Thunk],
+    carried: Callable[[], Value] = lambda: TupleValue(()),
+) -> Scalar:
+    """`and` or `or`: the first part that decides, else the last; nothing behind the deciding one is evaluated.
+
+    `carried` gives what the part evaluated last leaves for the next one.
+    """
     result = parts[0]()
-    for part in parts[1:]:
+    for number, part in enumerate(parts[1:], 2):
         if result.constant is not None:
             if bool(result.constant) is not is_and:
                 return result
@@ -38,8 +49,23 @@ def short_circuit(lowering: FunctionLowering, node: ast.expr, is_and: bool, part
             continue
         with lowering.new_block() as body:
             right = part()
+        if number < len(parts):
+            _set_before(lowering, node, carried(), body)
         result = _chosen_by_itself(lowering, node, is_and, result, right, body)
     return result
+
+
+def _set_before(lowering: FunctionLowering, node: ast.expr, carried: Value, body: list[nodes.Stmt]) -> None:
+    """Assigns what a value takes from `body`, which may be left out: whatever reads the value then reads something."""
+    made = set(assigned_names(body))
+    if not made:
+        return
+    loc = lowering.where(node)
+    for _, leaf in leaves(carried):
+        for part in walk_expressions(leaf.expr) if isinstance(leaf, Scalar) and leaf.expr is not None else ():
+            if isinstance(part, nodes.Local) and part.name in made and isinstance(part.type, DType):
+                made.discard(part.name)
+                lowering.emit(nodes.Assign(name=part.name, value=literal(0, part.type, loc), loc=loc))
 
 
 def _chosen_by_itself(

@@ -366,7 +366,8 @@ def _comparison(lowering: FunctionLowering, node: ast.Compare) -> Scalar:
 
         return compare_next
 
-    return short_circuit(lowering, node, True, [link(index) for index in range(len(node.ops))])
+    links = [link(index) for index in range(len(node.ops))]
+    return short_circuit(lowering, node, True, links, lambda: held[0])
 
 
 def compared(lowering: FunctionLowering, node: ast.Compare, op: type[ast.cmpop], left: Value, right: Value) -> Scalar:

@@ -611,6 +611,36 @@ def test_captured_values_are_constants(quernel_device: Any) -> None:
     assert np.array_equal(out, expected.astype(np.float64))
 
 
+LINKS = {
+    "choice": "1 < i < (x[i - 1] if i <= len(x) else 5) < 7",
+    "function": "1 < i < picked(x, i - 1) <= 9 > picked(x, 1) < i",
+    "conversion": "1 < i < qn.f64(x[i - 1] if i > 4 else x[4]) < 7",
+    "tuples": "(i, 1) == (x[i], 1) == both(x, i) != both(x, i + 1)",
+}
+
+
+@pytest.mark.parametrize("is_checked", [False, True], ids=["unchecked", "checked"])
+@pytest.mark.parametrize("name", LINKS)
+def test_a_chain_of_comparisons_ends_at_the_first_that_does_not_hold(
+    quernel_device: Any, name: str, is_checked: bool
+) -> None:
+    text = (
+        "@qn.func\ndef picked(x, k):\n    return x[k]\n\n\n"
+        "@qn.func\ndef both(x, k):\n    return (x[k], 1)\n\n\n"
+        "@qn.kernel\ndef k(x, out):\n    i = qn.global_id()\n"
+        f"    out[i] = 1000 + ({LINKS[name]})\n"
+    )
+    kernel = programs.kernel_of(text)
+    names = kernel.__wrapped__.__globals__
+    x, out = np.array([5, 3, 9, 8, 4, 6, 6, 7]), np.zeros(9, np.int64)
+    if name == "tuples":
+        x, out = np.array([0, 1, 1, 3, 4, 0, 0]), np.zeros(6, np.int64)
+    on(quernel_device, kernel.options(checked=is_checked)).over(len(out))(x, out)
+    wanted = [1000 + bool(eval(LINKS[name], {**names, "x": x, "i": i})) for i in range(len(out))]
+    assert out.tolist() == wanted
+    assert len(set(wanted)) == 2
+
+
 @qn.kernel
 def walks_beside(x, out):
     i = qn.global_id()
