@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import hypothesis
@@ -14,10 +16,10 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 
 from quernel.ir.nodes import MathFunction
 from quernel.testing.fuzz import programs
-from quernel.testing.fuzz.exact import exact_programs
-from quernel.testing.fuzz.inexact import error_in_ulp
+from quernel.testing.fuzz.exact import MOST_PRIVATE_BYTES, exact_programs
+from quernel.testing.fuzz.inexact import InexactProgram, error_in_ulp
 from quernel.testing.fuzz.programs import Program
-from quernel.testing.fuzz.running import search
+from quernel.testing.fuzz.running import Outcome, search, work
 
 CONSTRUCTS = [
     "for ", "while ", "else:", "break", "continue", "return", "qn.shared", "qn.barrier", "qn.private", "qn.unroll",
@@ -27,9 +29,9 @@ CONSTRUCTS = [
 
 
 @functools.cache
-def many_kernels() -> str:
-    """The text of a few hundred random kernels, the same in each run."""
-    texts = []
+def many_programs() -> list[Program]:
+    """A few hundred random programs, the same in each run."""
+    made = []
 
     @hypothesis.seed(5)
     @settings(
@@ -37,10 +39,15 @@ def many_kernels() -> str:
     )
     @given(exact_programs())
     def collect(program: Program) -> None:
-        texts.append(program.text.split("@qn.kernel")[1])
+        made.append(program)
 
     collect()
-    return "\n".join(texts)
+    return made
+
+
+def many_kernels() -> str:
+    """The text of their kernels."""
+    return "\n".join(program.text.split("@qn.kernel")[1] for program in many_programs())
 
 
 @pytest.mark.parametrize("construct", CONSTRUCTS)
@@ -73,6 +80,88 @@ def test_a_wrong_backend_is_found_and_the_kernel_kept_is_small(tmp_path: Path, m
     kernel = kept.text.split("@qn.kernel")[1]
     assert "//" in kernel
     assert len(kernel.splitlines()) <= 20
+
+
+@pytest.fixture
+def wrong_soon(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
+    """A slow backend on which every kernel fails once some have run; the programs that failed."""
+    failed: list[Program] = []
+    left = iter(range(10))
+
+    def difference(program: Program, backend: str) -> str:
+        time.sleep(0.01)
+        if isinstance(next(left, None), int):
+            return ""
+        failed.append(program)
+        return f"differs in {len(program.text)}"
+
+    monkeypatch.setattr(Program, "difference", difference)
+    monkeypatch.setattr(InexactProgram, "difference", lambda *_: "")
+    return failed
+
+
+@pytest.mark.parametrize("seconds", [0, 2])
+def test_what_fails_is_kept_at_once_and_made_smaller_for_as_long_as_said(
+    tmp_path: Path, wrong_soon: list[Program], seconds: float
+) -> None:
+    seen: list[tuple[Program, float]] = []
+
+    def found(outcome: Outcome) -> None:
+        assert outcome.kept is not None
+        seen.append((Program.load(outcome.kept), time.monotonic()))
+
+    outcome = search("wrong", 300, 4, tmp_path, shrink_seconds=seconds, found=found)
+    took = time.monotonic() - seen[0][1]
+    smallest = min(len(program.text) for program in wrong_soon)
+    assert [program for program, _ in seen] == wrong_soon[:1]
+    assert outcome.examples > 10
+    assert outcome.failure.startswith(f"AssertionError: differs in {smallest}\n")
+    assert list(tmp_path.iterdir()) == [outcome.kept]
+    assert outcome.kept is not None
+    assert len(Program.load(outcome.kept).text) == smallest
+    assert took < seconds + 10
+    assert (smallest < len(wrong_soon[0].text)) == (seconds > 0) == (len(wrong_soon) > 1)
+
+
+def test_what_fails_is_printed_before_and_after_it_is_made_smaller(
+    tmp_path: Path, wrong_soon: list[Program], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert work("wrong", 300, 4, tmp_path, shrink_seconds=0) == 1
+    path = next(tmp_path.iterdir())
+    first, then = capsys.readouterr().out.split("  made smaller for up to 0 s\n")
+    assert first.startswith("seed 4: AssertionError: differs in ")
+    assert first.endswith(f"\n  kept as {path}\n")
+    assert then == first.replace("seed 4:", "seed 4, made smaller:")
+
+
+def test_the_time_for_making_smaller_is_no_negative_number() -> None:
+    command = [sys.executable, "-m", "quernel.testing.fuzz", "--shrink-seconds", "-1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert "argument --shrink-seconds: '-1' is no number of seconds, 0 or more" in done.stderr
+
+
+def test_private_arrays_take_pages_and_never_more_than_devices_have() -> None:
+    sizes = [private_bytes(program) for program in many_programs()]
+    assert max(sizes) <= MOST_PRIVATE_BYTES
+    assert sum(size > 4096 for size in sizes) > len(sizes) // 50
+    assert any(size > MOST_PRIVATE_BYTES - 200 for size in sizes)
+
+
+def private_bytes(program: Program) -> int:
+    elements = {name: of.removeprefix("packed ") for name, of, _ in program.arrays}
+    total = 0
+    for count, made in re.findall(r"qn\.private\((\d+), (.+)\)", program.text):
+        of = elements["s0"] if made == "Record" else elements["p0"] if "vec" in made else made.removeprefix("qn.")
+        total += int(count) * programs.element_bytes(of)
+    return total
+
+
+@pytest.mark.parametrize(
+    ("described", "size"), [("i16", 2), ("f32*4", 16), ("a:i8 b:f64*2", 24), ("packed a:i8 b:f64*2", 17)]
+)
+def test_sizes_of_elements_are_those_of_c(described: str, size: int) -> None:
+    assert programs.element_bytes(described) == size
 
 
 def test_the_command_runs_kernels_in_parallel_and_says_so(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import sys
 from pathlib import Path
 
-from quernel.testing.fuzz.running import fuzz, work
+from quernel.testing.fuzz.running import SHRINK_SECONDS, fuzz, work
 
 
 def main() -> int:
@@ -25,6 +26,13 @@ def main() -> int:
         "--keep", type=Path, default=Path("tests/fuzz/found"), help="folder for kernels that fail (tests/fuzz/found)"
     )
     parser.add_argument(
+        "--shrink-seconds",
+        type=_seconds,
+        default=SHRINK_SECONDS,
+        metavar="S",
+        help="for how long a kernel that fails, which is kept at once, is made smaller (120)",
+    )
+    parser.add_argument(
         "--setting",
         action="append",
         type=_setting,
@@ -35,9 +43,25 @@ def main() -> int:
     options = parser.parse_args()
     seed = random.randrange(1 << 30) if options.seed is None else options.seed
     if options.worker:
-        return work(options.backend, options.examples, seed, options.keep)
+        return work(options.backend, options.examples, seed, options.keep, shrink_seconds=options.shrink_seconds)
     settings = tuple(options.setting or ({},))
-    return fuzz(options.backend, options.examples, options.workers, seed, options.keep, settings)
+    return fuzz(
+        options.backend,
+        options.examples,
+        options.workers,
+        seed,
+        options.keep,
+        settings,
+        shrink_seconds=options.shrink_seconds,
+    )
+
+
+def _seconds(text: str) -> float:
+    """A duration that is not negative."""
+    seconds = float(text)
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, 0 or more")
+    return seconds
 
 
 def _setting(text: str) -> dict[str, str]:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import quernel as qn
 from quernel.testing.fuzz.expressions import COMPUTED, FLOATS, NUMBERS, WIDE, Composite, ExpressionWriter, Scope
-from quernel.testing.fuzz.programs import VIEWS, Program
+from quernel.testing.fuzz.programs import VIEWS, Program, element_bytes
 
-__all__ = ["PROLOGUE", "exact_programs"]
+__all__ = ["MOST_PRIVATE_BYTES", "PROLOGUE", "exact_programs"]
 
 PROLOGUE: Final = """\
 from typing import TypeVar
@@ -56,6 +56,13 @@ def stepped(x, y):
 
 @qn.kernel
 """
+MOST_PRIVATE_BYTES: Final = 16 << 10
+"""What the private arrays of one kernel take together at most, for each thread.
+
+Four pages, which is more than registers hold and than a stack may grow by unasked, so that compilers spill, and probe
+the stack. It is less than devices refuse blocks for: Intel's runtime keeps the private memory of 17 threads on a stack
+where it may have about 450 KiB with all other locals, and gives larger kernels blocks of one thread.
+"""
 _DECORATOR: Final = "@qn.kernel\n"
 _ATOMICS: Final = ("add", "sub", "min", "max", "and_", "or_", "xor")
 
@@ -68,6 +75,8 @@ class KernelWriter(ExpressionWriter):
         self.lines: list[str] = []
         self.block_size = block
         self.has_blocks = has_blocks
+        self.private_bytes = MOST_PRIVATE_BYTES
+        """What private arrays may still take."""
 
     def write(self, indent: int, text: str) -> None:
         """Adds a line."""
@@ -268,7 +277,7 @@ class KernelWriter(ExpressionWriter):
     def _private(self, scope: Scope) -> None:
         """An array of the thread's own, filled in a loop."""
         name, counter, dtype = f"own{next(self.names)}", f"j{next(self.names)}", self.pick(*NUMBERS)
-        self.write(1, f"{name} = qn.private({self.pick('5', '5', '1500')}, qn.{dtype.name})")
+        self.write(1, f"{name} = qn.private({self._private_length(5, 1500, dtype.name)}, qn.{dtype.name})")
         self.write(1, f"for {counter} in range(5):")
         inner = scope.copy()
         inner.counters.append(counter)
@@ -278,12 +287,19 @@ class KernelWriter(ExpressionWriter):
     def _private_wholes(self, scope: Scope) -> None:
         """An array of vectors or structs of the thread's own, filled in a loop."""
         name, counter, of = f"own{next(self.names)}", f"j{next(self.names)}", self.composites[self.pick("p0", "s0")]
-        self.write(1, f"{name} = qn.private({self.pick('3', '3', '700')}, {of.made})")
+        self.write(1, f"{name} = qn.private({self._private_length(3, 700, of.described)}, {of.made})")
         self.write(1, f"for {counter} in range(3):")
         inner = scope.copy()
         inner.counters.append(counter)
         self.write(2, f"{name}[{counter}] = {self.whole(of, inner, 2)}")
         scope.readable += [(name, dtype, 3, part) for dtype, part in of.parts]
+
+    def _private_length(self, few: int, many: int, described: str) -> int:
+        """How many elements a private array has: few, or now and then many, as far as there is room."""
+        num_bytes = element_bytes(described.removeprefix("packed "))  # It is packed in the arguments' memory alone.
+        length = min(int(self.pick(few, few, many)), self.private_bytes // num_bytes)
+        self.private_bytes -= length * num_bytes
+        return length
 
     def _together(self, scope: Scope) -> None:
         """Phases between barriers: each thread writes its own cell of a tile, and later reads any."""

@@ -17,7 +17,7 @@ import numpy as np
 import quernel as qn
 from quernel.testing.launching import on
 
-__all__ = ["VIEWS", "Program", "bits", "kernel_of", "struct_fields", "values_of"]
+__all__ = ["VIEWS", "Program", "bits", "element_bytes", "kernel_of", "struct_fields", "values_of"]
 
 VIEWS: Final[dict[str, Callable[[Any], Any]]] = {
     "whole": lambda base: base[: len(base) // 2],
@@ -139,6 +139,11 @@ def _elements_of(described: str, length: int, rng: np.random.Generator) -> np.nd
     for name, column in fields.items():
         made[name] = column
     return made
+
+
+def element_bytes(described: str) -> int:
+    """The size of an element of a type as a program describes it."""
+    return _elements_of(described, 1, np.random.default_rng(0)).nbytes
 
 
 def struct_fields(described: str) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -14,7 +15,10 @@ import attrs
 
 from quernel.testing.fuzz.programs import Program
 
-__all__ = ["Outcome", "check_exact", "check_inexact", "fuzz", "search", "work"]
+__all__ = ["SHRINK_SECONDS", "Outcome", "check_exact", "check_inexact", "fuzz", "search", "work"]
+
+SHRINK_SECONDS: Final = 120.0
+"""For how long a kernel that fails is made smaller, unless said otherwise."""
 
 _REPORT_EVERY_S: Final = 10.0
 _POLL_EVERY_S: Final = 0.05
@@ -27,7 +31,7 @@ class Outcome:
     """What a search found.
 
     Attributes:
-        examples: kernels that ran.
+        examples: kernels that ran until one failed, or all.
         failure: what went wrong with the smallest kernel that fails, or an empty string.
         kept: where that kernel is kept, if one failed.
     """
@@ -35,6 +39,10 @@ class Outcome:
     examples: int
     failure: str = ""
     kept: Path | None = None
+
+
+class _SmallEnough(BaseException):
+    """Ends a search whose time is over. Hypothesis passes on what is no `Exception`, as it does Ctrl-C."""
 
 
 def check_exact(program: Program, backend: str) -> None:
@@ -59,9 +67,20 @@ def check_inexact(program: Any, backend: str) -> None:
 
 
 def search(
-    backend: str, examples: int, seed: int, keep: Path, progress: Callable[[int], None] = lambda _: None
+    backend: str,
+    examples: int,
+    seed: int,
+    keep: Path,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    shrink_seconds: float = SHRINK_SECONDS,
+    found: Callable[[Outcome], None] = lambda _: None,
 ) -> Outcome:
-    """Runs random kernels in this process, three exact ones to one inexact, and keeps the smallest that fails."""
+    """Runs random kernels in this process, three exact ones to one inexact, and keeps the smallest that fails.
+
+    The first that fails is kept at once, and `found` is told of it. It is then made smaller for as many seconds as
+    said, and at most one run longer; each smaller one that fails takes the place of the one that was kept.
+    """
     import hypothesis
     from hypothesis import HealthCheck, Phase, strategies
 
@@ -69,21 +88,36 @@ def search(
     from quernel.testing.fuzz.inexact import inexact_programs
 
     ran = 0
-    last: list[tuple[Program, str]] = []
+    end = math.inf
+    smallest: tuple[Program, Outcome] | None = None
+
+    def failed(kernel: Program, failure: str) -> None:
+        nonlocal end, smallest
+        if smallest is not None and len(kernel.text) > len(smallest[0].text):
+            return
+        outcome = Outcome(ran, failure, kernel.save(keep, failure))
+        if smallest is None:
+            found(outcome)
+            end = time.monotonic() + shrink_seconds
+        elif (earlier := smallest[1].kept) is not None and earlier != outcome.kept:
+            earlier.unlink(missing_ok=True)
+        smallest = kernel, outcome
 
     def one(program: Any) -> None:
         nonlocal ran
-        ran += 1
+        if time.monotonic() > end:
+            raise _SmallEnough
+        ran += smallest is None
         try:
             if isinstance(program, Program):
                 check_exact(program, backend)
             else:
                 check_inexact(program, backend)
         except Exception as error:
-            kernel = program if isinstance(program, Program) else program.program
-            last[:] = [(kernel, f"{type(error).__name__}: {error}")]
+            failed(program if isinstance(program, Program) else program.program, f"{type(error).__name__}: {error}")
             raise
-        progress(ran)
+        if smallest is None:
+            progress(ran)
 
     exact = exact_programs()
     run = hypothesis.seed(seed)(
@@ -98,16 +132,22 @@ def search(
     )
     try:
         run()
-    except Exception as error:
-        if not last:
+    except (Exception, _SmallEnough):
+        if smallest is None:
             raise
-        kernel, failure = last[0]
-        return Outcome(ran, failure or str(error), kernel.save(keep, failure))
+        return smallest[1]
     return Outcome(ran)
 
 
 def fuzz(
-    backend: str, examples: int, workers: int, seed: int, keep: Path, settings: tuple[dict[str, str], ...] = ({},)
+    backend: str,
+    examples: int,
+    workers: int,
+    seed: int,
+    keep: Path,
+    settings: tuple[dict[str, str], ...] = ({},),
+    *,
+    shrink_seconds: float = SHRINK_SECONDS,
 ) -> int:
     """Runs searches in several processes at a time, and reports; the exit status, 0 if no kernel failed.
 
@@ -119,6 +159,7 @@ def fuzz(
     share = -(-examples // num_seeds)
     start = time.monotonic()
     command = [sys.executable, "-m", "quernel.testing.fuzz", "--backend", backend, "--examples", str(share)]
+    command += ["--shrink-seconds", str(shrink_seconds)]
     waiting = [(own, seed + number) for number in range(num_seeds) for own in settings]
     waiting.reverse()
     running: list[subprocess.Popen[bytes]] = []
@@ -147,7 +188,7 @@ def fuzz(
     return int(failed > 0)
 
 
-def work(backend: str, examples: int, seed: int, keep: Path) -> int:
+def work(backend: str, examples: int, seed: int, keep: Path, *, shrink_seconds: float = SHRINK_SECONDS) -> int:
     """One search, with its progress and its failure on the terminal; the exit status."""
     said = time.monotonic()
 
@@ -157,7 +198,11 @@ def work(backend: str, examples: int, seed: int, keep: Path) -> int:
             said = time.monotonic()
             print(f"  seed {seed}: {ran} of {examples}", flush=True)
 
-    outcome = search(backend, examples, seed, keep, progress)
-    if outcome.failure:
+    def found(outcome: Outcome) -> None:
         print(f"seed {seed}: {outcome.failure}\n  kept as {outcome.kept}", flush=True)
+        print(f"  made smaller for up to {shrink_seconds:g} s", flush=True)
+
+    outcome = search(backend, examples, seed, keep, progress, shrink_seconds=shrink_seconds, found=found)
+    if outcome.failure:
+        print(f"seed {seed}, made smaller: {outcome.failure}\n  kept as {outcome.kept}", flush=True)
     return int(bool(outcome.failure))
