@@ -190,3 +190,14 @@ def test_verify_names_what_is_damaged_and_repairs_it(small, keys, sql) -> None:
     assert small.verify(repair=True).num_removed == 2
     assert small.verify().is_whole
     assert sum(small.get(keys.kernel(text)) is not None for text in "abc") == 2
+
+
+@pytest.mark.parametrize("value", ["NULL", "'text'", "x'00ff'"])
+def test_rows_that_were_stored_at_no_time_are_collected(small, keys, sql, value) -> None:
+    for number in range(8):
+        small.put(keys.kernel(str(number)), keys.artifact(payload(number)))
+    sql(f"UPDATE Cache SET store_time = {value} WHERE key LIKE 'k/%' OR rowid % 3 = 0")
+    for number in range(8, 30):
+        small.put(keys.kernel(str(number)), keys.artifact(payload(number)))
+    assert small.local.size_bytes() <= LIMIT
+    assert small.get(keys.kernel("29")) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -211,7 +212,32 @@ def _noise_in_the_middle(path: Path) -> None:
     path.write_bytes(data[:8192] + b"\xa5" * (len(data) - 8192))
 
 
-@pytest.mark.parametrize("harm", [_noise, _noise_at_the_start, _cut_short, _noise_in_the_middle])
+def _replaced(old: bytes, new: bytes) -> Callable[[Path], None]:
+    def replace(path: Path) -> None:
+        data = path.read_bytes()
+        assert old in data
+        path.write_bytes(data.replace(old, new))
+
+    return replace
+
+
+def _format_of_the_future(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:44] + b"\0\0\0\x63" + data[48:])
+
+
+_HARMS = {
+    "noise": _noise,
+    "noise at the start": _noise_at_the_start,
+    "cut short": _cut_short,
+    "noise in the middle": _noise_in_the_middle,
+    "no text in the schema": _replaced(b"CREATE TABLE", b"CR\xb9ATE TABLE"),
+    "another column": _replaced(b" raw INTEGER", b" rew INTEGER"),
+    "a format of the future": _format_of_the_future,
+}
+
+
+@pytest.mark.parametrize("harm", _HARMS.values(), ids=_HARMS)
 @pytest.mark.parametrize("first", ["get", "put", "open", "last_parts"])
 def test_damaged_database_is_set_aside_with_one_warning_and_another_begun(
     store, env, names, keys, caplog, harm, first
@@ -244,6 +270,43 @@ def test_damaged_database_is_set_aside_with_one_warning_and_another_begun(
     last.clear()
     assert not path.with_name("cache.db.damaged").exists()
     last.close()
+
+
+def test_key_that_is_no_text_is_named_and_repaired(store, keys, sql) -> None:
+    store.put(keys.kernel("a"), keys.artifact(b"a"))
+    sql("UPDATE Cache SET key = CAST(x'6b2fff41' AS TEXT) WHERE key LIKE 'k/%'")
+    assert any("the store never wrote it" in problem for problem in store.verify().problems)
+    store.verify(repair=True)
+    assert store.verify().is_whole
+
+
+def test_file_name_that_is_no_text_is_a_miss(store, keys, sql) -> None:
+    store.put(keys.kernel("a"), keys.artifact(LARGE))
+    sql("UPDATE Cache SET filename = CAST(x'ff41' AS TEXT) WHERE key LIKE 'b/%'")
+    assert store.get(keys.kernel("a")) is None
+    store.verify(repair=True)
+    assert store.verify().is_whole
+
+
+def test_counter_that_is_missing_costs_nothing(store, env, names, keys, sql) -> None:
+    store.put(keys.kernel("a"), keys.artifact(b"a"))
+    sql("DELETE FROM Settings WHERE key = 'size'")
+    assert store.local.size_bytes() > 0
+    store.put(keys.kernel("b"), keys.artifact(b"b"))
+    assert store.get(keys.kernel("b")) == keys.artifact(b"b")
+
+
+def test_database_that_a_later_version_wrote_is_cleared(store, env, names, keys) -> None:
+    store.put(keys.kernel("a"), keys.artifact(b"a"))
+    store.close()
+    path = Path(env.store_path) / "cache.db"
+    data = path.read_bytes()
+    path.write_bytes(data[:18] + b"\x63" + data[19:])
+    again = ArtifactStore(env, names)
+    again.clear()
+    again.put(keys.kernel("b"), keys.artifact(b"b"))
+    assert again.get(keys.kernel("b")) == keys.artifact(b"b")
+    again.close()
 
 
 def test_damaged_database_of_another_user_stays(store, env, names, keys, monkeypatch) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from quernel.store.database import open_writable
+from quernel.store.database import SQLITE_FAILURES, open_writable
 from quernel.store.folders import make_folder, translated
 from quernel.store.rows import DAY_SLICE, DIGEST_SLICE, FLAGS_SLICE, MAP_RANGES, PARTS_RANGE, PAYLOAD_RANGE
 from quernel.store.value_files import remove_value_file, value_files
@@ -29,8 +29,9 @@ _IS_MAP = "(" + " OR ".join(f"key >= '{start}' AND key < '{end}'" for start, end
 _IS_PAYLOAD = f"key >= '{PAYLOAD_RANGE[0]}' AND key < '{PAYLOAD_RANGE[1]}'"
 _IS_PARTS = f"key >= '{PARTS_RANGE[0]}' AND key < '{PARTS_RANGE[1]}'"
 _DIGEST = f"lower(hex(substr(value, {DIGEST_SLICE[0]}, {DIGEST_SLICE[1]})))"
+_STORED = "CAST(store_time AS REAL)"  # whatever else a damaged row holds
 _SELECT_MAPS = (
-    f"SELECT rowid, key, store_time, length(value), {_DIGEST}, hex(substr(value, {FLAGS_SLICE[0]}, {FLAGS_SLICE[1]})),"
+    f"SELECT rowid, key, {_STORED}, length(value), {_DIGEST}, hex(substr(value, {FLAGS_SLICE[0]}, {FLAGS_SLICE[1]})),"
     f" hex(substr(value, {DAY_SLICE[0]}, {DAY_SLICE[1]})) FROM Cache WHERE raw = 1 AND {_IS_MAP}"
 )
 _SELECT_UNNAMED = (
@@ -81,7 +82,7 @@ def collect(
                 num_maps = _delete_oldest(connection, excess, pinned) if excess > 0 else 0
                 num_payloads = _delete_unnamed(connection, layer.folder)
                 num_files = remove_stray_files(connection, layer.folder)
-            except (sqlite3.Error, OSError) as error:
+            except (*SQLITE_FAILURES, OSError) as error:
                 raise translated(f"cannot collect in {layer.folder}", error) from error
     return Collected(num_maps, num_payloads, num_files)
 
@@ -90,7 +91,7 @@ def remove_stray_files(connection: sqlite3.Connection, folder: str, older_than_s
     """Removes payload files that no row names and that are older than that; younger ones may be about to be named.
 
     Raises:
-        OSError, sqlite3.Error: the folder or the database cannot be read.
+        OSError, sqlite3.Error, UnicodeDecodeError: the folder or the database cannot be read.
     """
     latest = time.time() - older_than_s
     old = {name for name, written in value_files(folder) if written <= latest}
@@ -124,7 +125,7 @@ def _delete_oldest(connection: sqlite3.Connection, excess: int, pinned: frozense
     for start in range(0, len(chosen), _BATCH):
         connection.execute("BEGIN IMMEDIATE")
         # A row that was stored again meanwhile has another time, and stays.
-        connection.executemany("DELETE FROM Cache WHERE rowid = ? AND store_time IS ?", chosen[start : start + _BATCH])
+        connection.executemany(f"DELETE FROM Cache WHERE rowid = ? AND {_STORED} IS ?", chosen[start : start + _BATCH])
         connection.execute("COMMIT")
     return len(chosen)
 
@@ -132,7 +133,8 @@ def _delete_oldest(connection: sqlite3.Connection, excess: int, pinned: frozense
 def _groups(connection: sqlite3.Connection, pinned: frozenset[str]) -> list[_Group]:
     sizes = dict(
         connection.execute(
-            f"SELECT substr(key, 3), size + COALESCE(length(value), 0) FROM Cache WHERE raw = 1 AND {_IS_PAYLOAD}"
+            "SELECT substr(key, 3), COALESCE(size, 0) + COALESCE(length(value), 0) FROM Cache"
+            f" WHERE raw = 1 AND {_IS_PAYLOAD}"
         ).fetchall()
     )
     groups: dict[object, _Group] = {}
@@ -144,7 +146,7 @@ def _groups(connection: sqlite3.Connection, pinned: frozenset[str]) -> list[_Gro
         group.stored = max(group.stored, stored or 0.0)  # nothing, where the clock told no time
         group.pinned |= key in pinned or int(flags or "0", 16) & 1 == 1
     for rowid, key, stored, num_bytes in connection.execute(
-        f"SELECT rowid, key, store_time, length(value) FROM Cache WHERE raw = 1 AND {_IS_PARTS}"
+        f"SELECT rowid, key, {_STORED}, length(value) FROM Cache WHERE raw = 1 AND {_IS_PARTS}"
     ).fetchall():
         groups[key] = _Group([(rowid, stored)], num_bytes or 0, int((stored or 0.0) // 86400), stored or 0.0)
     return list(groups.values())

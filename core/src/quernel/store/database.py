@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sqlite3
 import threading
@@ -13,10 +14,12 @@ from quernel.store.rows import DIGEST_SLICE
 
 __all__ = [
     "SETTINGS",
+    "SQLITE_FAILURES",
     "DamagedStoreError",
     "Found",
     "StoreReader",
     "check_settings",
+    "check_tables",
     "database_path",
     "file_id",
     "is_damage",
@@ -39,6 +42,8 @@ SETTINGS = {
 }
 """Every setting of the database with the value that it must have. diskcache turns rows of its table Settings into
 attributes and pragmas, so a row or value of someone else's making is refused before it gets that far."""
+SQLITE_FAILURES = (sqlite3.Error, UnicodeDecodeError)
+"""What sqlite3 raises. The second comes where a message of SQLite quotes a damaged database: it is decoded strictly."""
 _COUNTERS = frozenset({"count", "size", "hits", "misses"})
 
 _FIND = (
@@ -54,10 +59,23 @@ class DamagedStoreError(StoreError):
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether SQLite says that the file is no database, or not a whole one."""
-    return isinstance(error, sqlite3.DatabaseError) and (
-        type(error) is sqlite3.DatabaseError or "malformed" in str(error)
-    )
+    """Whether SQLite says that the file is no database, not a whole one, or none in which statements of ours work."""
+    if isinstance(error, UnicodeDecodeError) or type(error) is sqlite3.DatabaseError:
+        return True
+    return isinstance(error, sqlite3.DatabaseError) and any(words in str(error) for words in _DAMAGE)
+
+
+_DAMAGE = ("malformed", "unsupported file format", "no such column", "syntax error", "unrecognized token")
+
+
+def check_tables(connection: sqlite3.Connection) -> None:
+    """Looks nothing up by each statement of a look-up: tables that lost a column fail here.
+
+    Raises:
+        sqlite3.Error, UnicodeDecodeError: they cannot be read.
+    """
+    for statement in (_FIND, _PLAIN):
+        connection.execute(statement, ("",)).fetchall()
 
 
 class Found(NamedTuple):
@@ -135,7 +153,7 @@ class StoreReader:
                 return []
             try:
                 return connection.execute(sql, arguments).fetchall()
-            except sqlite3.Error as error:
+            except SQLITE_FAILURES as error:
                 self._drop()
                 if _is_unfinished(error):
                     return []
@@ -209,7 +227,7 @@ def open_writable(folder: str) -> sqlite3.Connection:
         raise StoreError(f"there is no store in {folder}")
     try:
         connection = _connect(path, "rw")
-    except sqlite3.Error as error:
+    except SQLITE_FAILURES as error:
         raise _unreadable(folder, error) from error
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -218,7 +236,7 @@ def open_writable(folder: str) -> sqlite3.Connection:
     except StoreError:
         connection.close()
         raise
-    except sqlite3.Error as error:
+    except SQLITE_FAILURES as error:
         connection.close()
         raise _unreadable(folder, error) from error
     return connection
@@ -237,11 +255,11 @@ def _open_readable(folder: str, path: str) -> sqlite3.Connection | None:
         # log is left over, the database alone is complete.
         if os.access(folder, os.W_OK) or _has_content(path + "-wal"):
             raise _unreadable(folder, error) from error
-    except sqlite3.Error as error:
+    except SQLITE_FAILURES as error:
         raise _unreadable(folder, error) from error
     try:
         return _checked(_connect(path, "ro&immutable=1"), folder)
-    except sqlite3.Error as error:
+    except SQLITE_FAILURES as error:
         raise _unreadable(folder, error) from error
 
 
@@ -259,12 +277,18 @@ def _checked(connection: sqlite3.Connection, folder: str) -> sqlite3.Connection:
 
 def _connect(path: str, mode: str) -> sqlite3.Connection:
     quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"file:{quoted}?mode={mode}", uri=True, timeout=1, isolation_level=None, check_same_thread=False
     )
+    # A text that is damaged is then one that the store never wrote, instead of an error in all that selects its row.
+    connection.text_factory = _READABLE
+    return connection
 
 
-def _is_unfinished(error: sqlite3.Error) -> bool:
+_READABLE = functools.partial(str, encoding="utf-8", errors="replace")
+
+
+def _is_unfinished(error: Exception) -> bool:
     """Whether the database lacks a table: another process is about to make it, or was killed before it could."""
     return "no such table" in str(error)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from quernel.digests import sha256
 from quernel.errors import StoreError
 from quernel.forks import around, renewed
-from quernel.store.database import DamagedStoreError, Found, StoreReader, open_writable
+from quernel.store.database import SQLITE_FAILURES, DamagedStoreError, Found, StoreReader, open_writable
 from quernel.store.names import StoredArtifact
 from quernel.store.rows import (
     DIGEST_SLICE,
@@ -186,7 +185,7 @@ class LocalLayer:
                     "UPDATE Cache SET value = ? WHERE key = ? AND raw = 1 AND value = ?", (fresh, name, value)
                 )
             connection.execute("COMMIT")
-        except sqlite3.Error:
+        except SQLITE_FAILURES:
             return
         finally:
             connection.close()
@@ -198,7 +197,8 @@ class LocalLayer:
             StoreError: the database cannot be read.
         """
         rows = self.reader.query(
-            "SELECT page_count * page_size + (SELECT value FROM Settings WHERE key = 'size')"
+            "SELECT page_count * page_size"
+            " + CAST(COALESCE((SELECT value FROM Settings WHERE key = 'size'), 0) AS INTEGER)"
             " FROM pragma_page_count, pragma_page_size"
         )
         return int(str(rows[0][0])) if rows else 0

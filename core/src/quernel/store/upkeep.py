@@ -11,7 +11,14 @@ import attrs
 
 from quernel.errors import StoreError
 from quernel.store.collection import remove_files, remove_stray_files
-from quernel.store.database import DamagedStoreError, database_path, is_damage, open_writable
+from quernel.store.database import (
+    SQLITE_FAILURES,
+    DamagedStoreError,
+    check_tables,
+    database_path,
+    is_damage,
+    open_writable,
+)
 from quernel.store.folders import check_file, check_folder, translated
 from quernel.store.local_layer import read_payload
 from quernel.store.rows import MAP_RANGES, PARTS_RANGE, PAYLOAD_RANGE, DamagedRowError, MapRow
@@ -81,8 +88,8 @@ def info(layer: LocalLayer) -> StoreInfo:
     maps = sum(_count(layer, start, end) for start, end in MAP_RANGES)
     kernels = _count(layer, "k/", "k0")
     sums = query(
-        "SELECT count(*), COALESCE(sum(size + COALESCE(length(value), 0)), 0), COALESCE(sum(size), 0) FROM Cache"
-        " WHERE raw = 1 AND key >= ? AND key < ?",
+        "SELECT count(*), CAST(total(size + COALESCE(length(value), 0)) AS INTEGER), CAST(total(size) AS INTEGER)"
+        " FROM Cache WHERE raw = 1 AND key >= ? AND key < ?",
         PAYLOAD_RANGE,
     )
     num_payloads, payload_bytes, file_bytes = (int(str(number)) for number in sums[0]) if sums else (0, 0, 0)
@@ -144,9 +151,9 @@ def verify(layer: LocalLayer, *, repair: bool = False) -> VerifyReport:
             named = {name for (name,) in connection.execute("SELECT filename FROM Cache WHERE filename IS NOT NULL")}
             stray = sum(name not in named for name, _ in value_files(layer.folder))
             unnamed = _num_unnamed(connection)
-        except sqlite3.OperationalError as error:
-            raise translated(f"cannot verify the store in {layer.folder}", error) from error
-        except sqlite3.DatabaseError as error:
+        except SQLITE_FAILURES as error:
+            if isinstance(error, sqlite3.OperationalError) and not is_damage(error):
+                raise translated(f"cannot verify the store in {layer.folder}", error) from error
             problems = [f"the database: {error}; only quernel cache clear helps"]
             num_rows = unnamed = stray = removed = 0
         except OSError as error:
@@ -178,8 +185,8 @@ def clear(layer: LocalLayer) -> int:
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(database_path(layer.folder) + _ASIDE)
                 return removed
-        except (sqlite3.DatabaseError, StoreError) as error:
-            if _is_busy(error):
+        except (*SQLITE_FAILURES, StoreError) as error:
+            if _is_busy(error, database_path(layer.folder)):
                 raise translated(f"cannot clear the store in {layer.folder}", error) from error
         for suffix in ("", "-wal", "-shm", _ASIDE):
             with contextlib.suppress(FileNotFoundError):
@@ -221,10 +228,11 @@ def _is_damaged(folder: str) -> bool:
     try:
         with contextlib.closing(open_writable(folder)) as connection:
             found: object = connection.execute("PRAGMA quick_check(1)").fetchone()
+            check_tables(connection)
             return found != ("ok",)
     except DamagedStoreError:
         return True
-    except sqlite3.DatabaseError as error:
+    except SQLITE_FAILURES as error:
         return is_damage(error)
 
 
@@ -310,8 +318,12 @@ def _count(layer: LocalLayer, start: str, end: str) -> int:
 
 
 def _is_ours(key: str) -> bool:
-    return any(start <= key < end for start, end in (*MAP_RANGES, PARTS_RANGE, PAYLOAD_RANGE))
+    return key.isascii() and any(start <= key < end for start, end in (*MAP_RANGES, PARTS_RANGE, PAYLOAD_RANGE))
 
 
-def _is_busy(error: Exception) -> bool:
-    return "locked" in str(error) or "readonly" in str(error)
+def _is_busy(error: Exception, path: str) -> bool:
+    """Whether the database is whole, as far as `error` tells: in use, or not to be written.
+
+    SQLite also calls read-only what its header says that a later version wrote; such a file may be removed.
+    """
+    return "locked" in str(error) or ("readonly" in str(error) and not os.access(path, os.W_OK))

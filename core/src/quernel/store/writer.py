@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from quernel.errors import StoreError
-from quernel.store.database import SETTINGS, DamagedStoreError, database_path, file_id, is_damage, open_writable
+from quernel.store.database import (
+    SETTINGS,
+    SQLITE_FAILURES,
+    DamagedStoreError,
+    database_path,
+    file_id,
+    is_damage,
+    open_writable,
+)
 from quernel.store.folders import check_file, make_folder, network_filesystem, translated
 
 if TYPE_CHECKING:
@@ -137,7 +144,7 @@ class StoreWriter:
         cache, self._cache, self._opened_file = self._cache, None, None
         self._connections.clear()
         if cache is not None:
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(*SQLITE_FAILURES):
                 cache.close()
 
 
@@ -195,7 +202,7 @@ def opening_lock(folder: str) -> Iterator[bool]:
 def _failures() -> tuple[type[Exception], ...]:
     import diskcache
 
-    return OSError, sqlite3.Error, diskcache.Timeout
+    return OSError, *SQLITE_FAILURES, diskcache.Timeout
 
 
 def _named(error: Exception) -> Exception:
