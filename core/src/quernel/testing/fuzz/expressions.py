@@ -108,7 +108,7 @@ class ExpressionWriter:
                 self._of_vector,
             ]
         if dtype in WIDE:
-            forms += [self._shift, self._bits]
+            forms += [self._shift, self._bits, self._of_alike]
         if dtype in FLOATS:
             forms += [self._function, self._fused]
         return str(self.pick(*forms)(dtype, scope, depth - 1))
@@ -138,11 +138,12 @@ class ExpressionWriter:
         return self._made(dtype, scope)
 
     def element(self, name: str, scope: Scope) -> str:
-        """An element of a parameter; of those that are written, this thread's own."""
+        """An element of a parameter; this thread's own, or, of those that are not written, also others."""
         if name.startswith(("out", "p0", "s0")) or self.pick(0, 1):
             return f"{name}[i]"
         counter = self.pick(*scope.counters)
-        return f"{name}[{self.pick(f'({counter} * 3 + 1) % {self.length}', f'({counter} - 5) % {self.length}')}]"
+        own = (f"({counter} * 3 + 1) % {self.length}", f"({counter} - 5) % {self.length}")
+        return f"{name}[{self.pick(*own, '0', f'count % {self.length}')}]"
 
     def operand(self, dtype: Any, scope: Scope, depth: int) -> str:
         """A side that leaves an operation in `dtype`: of that type, a literal, or of a narrower type."""
@@ -242,6 +243,14 @@ class ExpressionWriter:
         if self.pick(0, 1, 2) == 0:
             return f"qn.clamp({a}, {b}, {self.of(dtype, scope, 0)})"
         return f"{self.pick('min', 'max')}({a}, {b})"
+
+    def _of_alike(self, dtype: Any, scope: Scope, depth: int) -> str:
+        """The lesser or greater of integers that are alike in all threads, complements among them."""
+        named = [name for name, type_ in self.elements.items() if type_ is dtype and not name.startswith("out")]
+        indexed = [f"{name}[{self.pick('0', f'count % {self.length}')}]" for name in named]
+        x, y = (self.pick(*indexed, f"qn.{dtype.name}(count)") for _ in range(2))
+        made = f"{self.pick('min', 'max')}({self.pick(f'~{x}', f'{y} - {x} - 1', f'-{x} - 1', x)}, {y})"
+        return str(self.pick(made, f"(~{made})", f"({made} - {x} - 1)"))
 
     def _negated(self, dtype: Any, scope: Scope, depth: int) -> str:
         return f"{self.pick('abs', '-', '+')}({self.of(dtype, scope, depth)})"
