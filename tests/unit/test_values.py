@@ -231,6 +231,26 @@ def test_values_pickle(value: Any) -> None:
     assert hash(back) == hash(value)
 
 
+@pytest.mark.parametrize("maker", makers.values(), ids=makers)
+def test_a_value_that_holds_itself_is_shown_once(maker: Any) -> None:
+    @maker["frozen"]
+    class Node:
+        name: str
+        others: object
+
+    node = Node("a", None)
+    object.__setattr__(node, "others", Node("b", node))
+    assert repr(node) == "Node(name='a', others=Node(name='b', others=...))"
+
+
+def test_copy_replaces_fields() -> None:
+    value = plain(makers["ours"])(1, (2,))
+    # `copy.replace` of Python 3.13 calls it.
+    assert value.__replace__(b=(3,)) == type(value)(1, (3,))
+    with pytest.raises(TypeError, match="'c'"):
+        value.__replace__(c=1)
+
+
 def test_attrs_is_loaded_when_somebody_asks_for_it() -> None:
     program = """
 import sys

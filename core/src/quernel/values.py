@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
+from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 __all__ = ["compared_fields", "evolve", "field", "field_names", "frozen"]
@@ -66,7 +67,7 @@ def _frozen(
     return decorated if maybe_cls is None else decorated(maybe_cls)
 
 
-def _evolve(value: Any, **changes: Any) -> Any:
+def _evolve(value: Any, /, **changes: Any) -> Any:
     """The same value with other values of some fields, as `attrs.evolve` makes it."""
     for found in _fields_of(type(value)) or ():
         if found.name not in changes:
@@ -211,6 +212,7 @@ def _none(value: object) -> object:
 
 
 def _shown(names: tuple[str, ...]) -> Callable[[Any], str]:
+    @recursive_repr("...")
     def show(self: Any) -> str:
         name_of_class = type(self).__qualname__.rsplit(">.", 1)[-1]
         return f"{name_of_class}({', '.join([f'{name}={getattr(self, name)!r}' for name in names])})"
@@ -219,7 +221,7 @@ def _shown(names: tuple[str, ...]) -> Callable[[Any], str]:
 
 
 def _state(names: tuple[str, ...]) -> Mapping[str, Any]:
-    """What pickles and copies. Whatever was pickled was an instance, so it is not checked anew."""
+    """What pickles, copies and replaces. Whatever was pickled was an instance, so it is not checked anew."""
 
     def state_of(self: Any) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names}
@@ -228,7 +230,7 @@ def _state(names: tuple[str, ...]) -> Mapping[str, Any]:
         for name, value in state.items():
             object.__setattr__(self, name, value)
 
-    return {"__getstate__": state_of, "__setstate__": restore}
+    return {"__getstate__": state_of, "__setstate__": restore, "__replace__": _evolve}
 
 
 def _refuse(self: object, name: str, value: object = None) -> NoReturn:

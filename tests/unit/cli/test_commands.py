@@ -342,6 +342,14 @@ def test_cache_list_orders_and_limits(capsys):
     assert "1 kernel of 2" in out
 
 
+def test_cache_list_shows_what_was_stored_by_a_clock_that_was_far_off(capsys, monkeypatch):
+    monkeypatch.setattr("quernel.store.artifact_store.today", lambda: 46_000_000)
+    _compile_one()
+    status, out, _ = run(capsys, "cache", "list")
+    assert status == 0
+    assert "9999-12-31" in out
+
+
 def test_cache_verify_fails_on_a_damaged_payload_and_repairs_it(tmp_path, capsys):
     _compile_one()
     database = tmp_path / "environment" / "store" / "cache.db"

@@ -77,6 +77,34 @@ def test_what_another_user_owns_is_refused_with_a_fix(store, env, names, keys, p
     again.close()
 
 
+@needs_root
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_what_another_user_put_beside_the_database_is_refused(store, env, names, keys, suffix) -> None:
+    store.put(keys.kernel("a"), keys.artifact())
+    store.close()
+    beside = Path(env.store_path, "cache.db" + suffix)
+    beside.touch()
+    os.chown(beside, 65534, 65534)
+    again = ArtifactStore(env, names)
+    for use in (again.open, lambda: again.get(keys.kernel("a")), lambda: again.put(keys.kernel("a"), keys.artifact())):
+        with pytest.raises(StoreError, match=f"{beside} belongs to user 65534, not to user 0"):
+            use()
+    again.close()
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_link_beside_the_database_is_refused(store, env, names, keys, tmp_path, suffix) -> None:
+    store.put(keys.kernel("a"), keys.artifact())
+    store.close()
+    beside = Path(env.store_path, "cache.db" + suffix)
+    beside.symlink_to(tmp_path / "elsewhere")
+    again = ArtifactStore(env, names)
+    with pytest.raises(StoreError, match=f"{beside} is a symbolic link"):
+        again.get(keys.kernel("a"))
+    again.close()
+    assert not (tmp_path / "elsewhere").exists()
+
+
 @pytest.mark.parametrize("part", ["path", "store_path"])
 def test_file_in_a_folders_place_is_refused(store, env, keys, part) -> None:
     path = Path(getattr(env, part))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cache"]
 
+_DAY_0 = date(1970, 1, 1).toordinal()
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
@@ -77,7 +78,8 @@ def list_kernels(order: str, reverse: bool, limit: int | None, as_json: bool) ->
 
     table = Table("kernel", "backend", "bytes", "last used", "key")
     for kernel in kernels:
-        used = date.fromordinal(date(1970, 1, 1).toordinal() + kernel.last_used_day).isoformat()
+        # A clock that is far off is no reason to list nothing.
+        used = date.fromordinal(min(_DAY_0 + kernel.last_used_day, date.max.toordinal())).isoformat()
         table.add_row(
             escape(kernel.kernel_name), escape(kernel.backend), str(kernel.payload_bytes), used, kernel.key[:12]
         )

@@ -9,7 +9,7 @@ import threading
 from typing import NamedTuple
 
 from quernel.errors import StoreError
-from quernel.store.folders import check_file, check_folder, check_root, translated
+from quernel.store.folders import check_database, check_folder, check_root, translated
 from quernel.store.rows import DIGEST_SLICE
 
 __all__ = [
@@ -186,7 +186,7 @@ class StoreReader:
         if self._connection is None:
             path = database_path(self._folder)
             check_root(os.path.dirname(self._folder))
-            if not (check_folder(self._folder) and check_file(path)):
+            if not (check_folder(self._folder) and check_database(path)):
                 return None
             self._connection, self._file = _open_readable(self._folder, path), file_id(path)
         return self._connection
@@ -223,7 +223,7 @@ def open_writable(folder: str) -> sqlite3.Connection:
     """
     path = database_path(folder)
     check_root(os.path.dirname(folder))
-    if not (check_folder(folder) and check_file(path)):
+    if not (check_folder(folder) and check_database(path)):
         raise StoreError(f"there is no store in {folder}")
     try:
         connection = _connect(path, "rw")

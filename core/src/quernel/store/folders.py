@@ -8,7 +8,15 @@ from collections.abc import Callable
 
 from quernel.errors import StoreError
 
-__all__ = ["check_file", "check_folder", "check_root", "make_folder", "network_filesystem", "translated"]
+__all__ = [
+    "check_database",
+    "check_file",
+    "check_folder",
+    "check_root",
+    "make_folder",
+    "network_filesystem",
+    "translated",
+]
 
 _MOVE = "set QUERNEL_ENVIRONMENT to a folder of your own on a local disk"
 
@@ -77,6 +85,21 @@ def check_file(path: str) -> bool:
         StoreError: a symbolic link, no regular file, or another user's.
     """
     return _checked_mode(path, stat.S_ISREG, "file") is not None
+
+
+def check_database(path: str) -> bool:
+    """Whether the database is there; if so it is a regular file of this user's own, and so is what lies beside it.
+
+    SQLite takes into a database whatever stands in a log or journal beside it.
+
+    Raises:
+        StoreError: a symbolic link, no regular file, or another user's.
+    """
+    if not check_file(path):
+        return False
+    for suffix in ("-wal", "-shm", "-journal"):
+        check_file(path + suffix)
+    return True
 
 
 def make_folder(path: str) -> None:

@@ -18,7 +18,7 @@ from quernel.store.database import (
     is_damage,
     open_writable,
 )
-from quernel.store.folders import check_file, make_folder, network_filesystem, translated
+from quernel.store.folders import check_database, make_folder, network_filesystem, translated
 
 if TYPE_CHECKING:
     from quernel.store.byte_disk import BytesDisk
@@ -172,7 +172,7 @@ def check_writable(folder: str) -> None:
 def _check_existing(folder: str) -> bool:
     """Lets only a missing, an empty or an own database reach diskcache; whether it has its tables already."""
     path = database_path(folder)
-    if not check_file(path) or os.stat(path).st_size == 0:
+    if not check_database(path) or os.stat(path).st_size == 0:
         return False
     try:
         with contextlib.closing(open_writable(folder)) as connection:
