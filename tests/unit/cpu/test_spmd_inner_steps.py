@@ -12,7 +12,8 @@ from tests.unit.cpu.test_spmd import WAYS, module_of
 import quernel as qn
 from quernel.dtypes import ArrayType, ScalarType
 from quernel.geometry import LaunchForm
-from quernel.ir.nodes import IndexKind, Module
+from quernel.ir.nodes import If, IndexKind, Module
+from quernel.ir.walk import walk_statements
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cpu.emission.forms import spmd_form
 from quernel_cpu.emission.inner_steps import InnerStep, inner_step
@@ -100,6 +101,43 @@ for d in range(reach, -reach - 1, -1):
         total += (d + 7 * e) * x[r, min(max(c + d - e, 0), w - 1)]
 y[r, c] = total
 """
+
+
+@pytest.mark.parametrize("ndim", [1, 2])
+def test_what_is_left_of_a_row_runs_in_the_code_for_the_edges(ndim: int) -> None:
+    text = "i = qn.global_id()\ny[i] = math.sqrt(x[min(i + 1, n - 1)])"
+    if ndim == 2:
+        text = "j, i = qn.global_id()\ny[j, i] = math.sqrt(x[j, min(i + 1, n - 1)])"
+    array = ArrayType(qn.f32, ndim)
+    module = module_of(text, block=(256,) if ndim == 1 else (8, 32), n=COUNT, x=array, y=array)
+    source = lowered(module, CONTIGUOUS, compiler_for("spmd", "off", "x86-64-v3")).ir
+    assert len(re.findall(r"= call <\d+ x float> @llvm\.sqrt", source)) == 2, "inside, and at the edges"
+
+
+@pytest.mark.parametrize("arrays", ["x", "xzx"])
+def test_what_a_statement_reads_at_one_index_is_read_in_one_branch(arrays: str) -> None:
+    read = " + ".join(f"{array}[min(max(i - 2, 0), n - 1)]" for array in arrays)
+    inner = inner_of(module_of(f"i = qn.global_id()\ny[i] = {read}", n=COUNT, x=A1, y=A1, z=A1))
+    assert inner is not None
+    branches = [stmt for stmt in walk_statements(inner.edge) if isinstance(stmt, If)]
+    assert len(branches) == 2, "one for each bound"
+    assert [len(branch.otherwise) for branch in branches] == [len(arrays)] * 2
+
+
+def test_an_index_that_is_read_at_an_edge_is_read_before(way: CpuCompiler) -> None:
+    text = (
+        "i = qn.global_id()\n"
+        "y[i] = x[min(i + 1, n - 1)] + z[x[min(i + 1, n - 1)]] + w[x[z[max(i - 1, 0)]], min(i + 1, n - 1)]"
+    )
+    program = Built(module_of(text, n=COUNT, x=A1, y=A1, z=A1, w=A2), CONTIGUOUS, way)
+    for size in SIZES:
+        rng = np.random.default_rng(size)
+        x, z = rng.integers(0, size, (2, size)).astype(np.int32)
+        w, y = rng.integers(0, 99, (size, size)).astype(np.int32), np.zeros(size, np.int32)
+        program.over(size, size, x, y, z, w)
+        i = np.arange(size)
+        above, below = np.minimum(i + 1, size - 1), np.maximum(i - 1, 0)
+        np.testing.assert_array_equal(y, x[above] + z[x[above]] + w[x[z[below]], above], err_msg=str(size))
 
 
 def blurred(x: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 Which lanes those are is a condition like any other, so the load becomes a branch in the IR: `x[max(i - 1, 0)]` reads
 `x[i - 1]` where that is no less than zero, and else `x[0]`, which is read once for all lanes and only if there are any.
+What a statement reads at equal indices is read in one such branch.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ from quernel.ir.nodes import (
     Select,
     Stmt,
 )
-from quernel.ir.walk import Body, expressions_of, fold_expression, map_statements, with_children, with_expressions
+from quernel.ir.walk import (
+    Body,
+    expressions_of,
+    fold_expression,
+    map_statements,
+    walk_expressions,
+    with_children,
+    with_expressions,
+)
 from quernel_cpu.emission.shapes import Lanes, Shapes
 
 __all__ = ["with_edge_loads"]
@@ -44,12 +53,29 @@ class _Choice:
     otherwise: _Choice | Expr
 
 
+@attrs.frozen
+class _Read:
+    """A load into a local, whose index along `axis` is chosen."""
+
+    name: str
+    load: Load
+    axis: int
+
+    def at(self, index: Expr) -> Assign:
+        """It with that index."""
+        place = self.load.place
+        indices = (*place.indices[: self.axis], index, *place.indices[self.axis + 1 :])
+        return Assign(name=self.name, value=attrs.evolve(self.load, place=attrs.evolve(place, indices=indices)))
+
+
 def with_edge_loads(body: Body, shapes: Shapes, defined: Definitions) -> tuple[Body, tuple[LocalVariable, ...]]:
     """The body with such loads taken apart, and the locals that hold what they read."""
     variables: list[LocalVariable] = []
+    own: set[str] = set()
 
     def statement(stmt: Stmt) -> Body:
         before: list[Stmt] = []
+        together: dict[_Choice, tuple[int, list[_Read]]] = {}
 
         def combine(node: Expr, below: tuple[Expr, ...]) -> Expr:
             node = with_children(node, below)
@@ -59,8 +85,17 @@ def with_edge_loads(body: Body, shapes: Shapes, defined: Definitions) -> tuple[B
             if found is None:
                 return node
             variable = LocalVariable(name=f"edge.{len(variables)}", type=node.type)
+            axis, choice = found
+            if any(isinstance(part, Local) and part.name in own for part in walk_expressions(node)):
+                together.clear()  # It has to stand behind what it reads, and so does all that is read after it.
+            if choice not in together:
+                together[choice] = len(before), []
+                before.append(_reads(choice, []))
+            position, reads = together[choice]
+            reads.append(_Read(variable.name, node, axis))
+            before[position] = _reads(choice, reads)
+            own.add(variable.name)
             variables.append(variable)
-            before.extend(_reads(variable.name, node, *found))
             return Local(name=variable.name, type=node.type)
 
         replaced = tuple(fold_expression(expr, combine) for expr in expressions_of(stmt))
@@ -101,9 +136,9 @@ def _choice(index: Expr, shapes: Shapes, defined: Definitions) -> _Choice | Expr
             return None
 
 
-def _reads(name: str, load: Load, axis: int, choice: _Choice | Expr) -> Body:
-    if isinstance(choice, _Choice):
-        then, otherwise = (_reads(name, load, axis, side) for side in (choice.then, choice.otherwise))
-        return (If(condition=choice.condition, then=then, otherwise=otherwise),)
-    indices = (*load.place.indices[:axis], choice, *load.place.indices[axis + 1 :])
-    return (Assign(name=name, value=attrs.evolve(load, place=attrs.evolve(load.place, indices=indices))),)
+def _reads(choice: _Choice, reads: list[_Read]) -> If:
+    then, otherwise = (
+        (_reads(side, reads),) if isinstance(side, _Choice) else tuple(read.at(side) for read in reads)
+        for side in (choice.then, choice.otherwise)
+    )
+    return If(condition=choice.condition, then=then, otherwise=otherwise)

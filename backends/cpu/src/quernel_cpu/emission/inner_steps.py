@@ -85,12 +85,14 @@ class InnerStep:
     Attributes:
         tests: what the threads of inner steps have in common.
         body: for inner steps.
+        shapes: of `body`.
         edge: for any step.
         variables: further locals of `edge`.
     """
 
     tests: tuple[Within, ...]
     body: Body
+    shapes: Shapes
     edge: Body
     variables: tuple[LocalVariable, ...]
 
@@ -110,7 +112,7 @@ def inner_step(body: Body, axes: Axes, carried: Mapping[str, Layout], rows: int)
     if _num_apart(inner, after) >= _num_apart(body, before):
         return None
     edge, variables = with_edge_loads(body, before, rewriting.defined)
-    return InnerStep(tuple(rewriting.tests), inner, edge, variables)
+    return InnerStep(tuple(rewriting.tests), inner, after, edge, variables)
 
 
 def _may_bound(expr: Expr) -> bool:

@@ -17,6 +17,7 @@ from typing import assert_never
 import attrs
 
 from quernel.dtypes import DType, bool_, i64, u64
+from quernel.ir.analysis import assigned_names
 from quernel.ir.flow import has_one_trip
 from quernel.ir.nodes import (
     Alloc,
@@ -104,8 +105,11 @@ class LaneBody(LaneExpressions):
         shapes: Shapes,
         lanes: LaneArithmetic,
         mask: Value | None,
+        edges: frozenset[str] = frozenset(),
     ) -> None:
+        """`edges`: locals for what is read at an edge: lanes part there, so a copy for all of them gains nothing."""
         super().__init__(unit, code, scope, variables, shapes, lanes, mask)
+        self._edges = edges
         self._reports = LaneReports(unit, code, lanes, self._memory, scope.indices, scope.diagnostics, scope.first)
         self._calls = LaneCalls(code, lanes, scope, shapes.axes)
         self._loops: list[_Loop] = []
@@ -383,6 +387,8 @@ class LaneBody(LaneExpressions):
 
     def _pays(self, body: Body) -> bool:
         """Whether a body is worth two copies: it is short, and works on memory or keeps what lanes had before."""
+        if self._edges and self._edges.issuperset(assigned_names(body)):
+            return False
         size, gains = 0, 0
         for stmt in walk_statements(body):
             size += 1

@@ -19,7 +19,7 @@ from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.bodies import own_array
 from quernel_cpu.emission.cells import Cells
 from quernel_cpu.emission.coarsening import Step, uses_subgroups
-from quernel_cpu.emission.inner_steps import inner_step
+from quernel_cpu.emission.inner_steps import InnerStep, inner_step
 from quernel_cpu.emission.lane_bodies import LaneBody
 from quernel_cpu.emission.lane_checks import all_within
 from quernel_cpu.emission.lane_expressions import LaneExpressions
@@ -73,16 +73,18 @@ class SpmdSegments:
         ndim, launch = segment.kernel.ndim, segment.launch
         axes = _axes((IndexKind.GLOBAL_ID,), ndim - 1, ndim - 2, rows)
         lanes = self.lanes(rows)
+        inner = self._inner(segment, axes, lanes)
 
-        def step(column: str, mask: Value | None) -> None:
+        def step(column: str, until: str) -> None:
             indices: dict[Index, Value] = {}
             for axis, point in enumerate((*outer, column)):
                 base = self._code.value(f"add i64 {launch.start[axis]}, {point}")
                 indices[IndexKind.GLOBAL_ID, axis] = self._index(axes, (IndexKind.GLOBAL_ID, axis), base, rows)
                 indices[IndexKind.GLOBAL_DIM, axis] = uniform(launch.extent[axis])
-            self._run(segment, axes, lanes, indices, mask, {}, uniform("0"))
+            self._run(segment, axes, lanes, indices, _Columns(column, until), {}, uniform("0"), inner)
 
-        self._steps(lanes, first, end, step, self._to_alignment(segment, (*outer, first)))
+        lead = self._to_alignment(segment, (*outer, first))
+        self._steps(lanes, first, end, step, lead, sees_to_the_last=self._sees_to_the_last(segment, inner))
 
     def _to_alignment(self, segment: Segment, point: tuple[str, ...]) -> str:
         """How many lanes from a point on it is to where the streamed array, if its index is the point, is aligned.
@@ -127,8 +129,9 @@ class SpmdSegments:
         def steps_at(own: Mapping[int, str], rows: int) -> None:
             axes = _axes((IndexKind.GLOBAL_ID, IndexKind.LOCAL_ID), lane_axis, row_axis, rows)
             lanes = self.lanes(rows)
+            inner = self._inner(segment, axes, lanes)
 
-            def step(column: str, mask: Value | None) -> None:
+            def step(column: str, until: str) -> None:
                 first = dict(fixed)
                 for axis, operand in {**own, lane_axis: column}.items():
                     first[IndexKind.LOCAL_ID, axis] = operand
@@ -140,9 +143,11 @@ class SpmdSegments:
                 threads = uniform(number)
                 if rows > 1:
                     threads = Value(Layout(rows=True), self._rows(number, rows, block[lane_axis]))
-                self._run(segment, axes, lanes, indices, mask, starts, threads)
+                self._run(segment, axes, lanes, indices, _Columns(column, until), starts, threads, inner)
 
-            self._steps(lanes, "0", str(block[lane_axis]), step)
+            self._steps(
+                lanes, "0", str(block[lane_axis]), step, sees_to_the_last=self._sees_to_the_last(segment, inner)
+            )
 
         def loop(outer: list[int], own: Mapping[int, str]) -> None:
             if outer:
@@ -170,8 +175,9 @@ class SpmdSegments:
             if size > 1
         )
         axes = Axes(lanes=_LANE, vectors=own)
+        inner = self._inner(segment, axes, lanes)
 
-        def step(number: str, mask: Value | None) -> None:
+        def step(number: str, until: str) -> None:
             indices = {index: uniform(operand) for index, operand in fixed.items()} | self._subgroup_indices(number)
             rest = lanes.vectors(Value(Layout(Lanes.LINEAR, 1), (number,)), i64)
             for axis in reversed(range(len(block))):
@@ -183,9 +189,9 @@ class SpmdSegments:
                 origin = indices[IndexKind.GLOBAL_ID, axis]
                 indices[IndexKind.LOCAL_ID, axis] = local
                 indices[IndexKind.GLOBAL_ID, axis] = lanes.operate(VECTOR, index_sum, (local, i64), (origin, i64))
-            self._run(segment, axes, lanes, indices, mask, starts, uniform(number))
+            self._run(segment, axes, lanes, indices, _Columns(number, until), starts, uniform(number), inner)
 
-        self._steps(lanes, "0", str(math.prod(block)), step)
+        self._steps(lanes, "0", str(math.prod(block)), step, sees_to_the_last=self._sees_to_the_last(segment, inner))
 
     def _subgroup_indices(self, number: str) -> dict[Index, Value]:
         """The indices within subgroups, where the threads from `number` on are one."""
@@ -210,38 +216,42 @@ class SpmdSegments:
         return tuple(self._code.value(f"add i64 {base}, {row * distance}") for row in range(rows))
 
     def _steps(
-        self, lanes: LaneArithmetic, first: str, end: str, step: Callable[[str, Value | None], None], lead: str = ""
+        self, lanes: LaneArithmetic, first: str, end: str, step: _StepWriter, lead: str = "", *, sees_to_the_last: bool
     ) -> None:
-        """Steps along the lanes from `first` up to `end`; one of `lead` lanes at first, unless that is 0."""
+        """Steps along the lanes from `first` up to `end`; one of `lead` lanes at first, unless that is 0.
+
+        `sees_to_the_last`: each step finds out whether it is a whole one, so that the last needs no copy of the code.
+        """
         code, width = self._code, self._step.width
+        masks_always = self._masks_always or sees_to_the_last
         if lead:
-            self._steps_after(lanes, first, end, step, lead)
+            self._steps_after(lanes, first, end, step, lead, masks_always=masks_always)
             return
         if end.isdigit() and first == "0":
             if int(end) == width:
-                step("0", None)
+                step("0", "")
                 return
             if int(end) < width:
-                step("0", self._beyond(lanes, "0", end))
+                step("0", end)
                 return
             if int(end) % width == 0:
-                count_up(code, first, end, lambda column: step(column, None), step=width)
+                count_up(code, first, end, lambda column: step(column, ""), step=width)
                 return
-        if self._masks_always:
-            count_up(code, first, end, lambda column: step(column, self._beyond(lanes, column, end)), step=width)
+        if masks_always:
+            count_up(code, first, end, lambda column: step(column, end), step=width)
             return
         length = code.value(f"sub i64 {end}, {first}")
         whole = code.value(f"and i64 {length}, {-width}") if not width & (width - 1) else ""
         last = code.value(f"add i64 {first}, {whole}")
-        count_up(code, first, last, lambda column: step(column, None), step=width)
+        count_up(code, first, last, lambda column: step(column, ""), step=width)
         tail, done = code.label("tail"), code.label("tail.end")
         code.branch_if(code.value(f"icmp slt i64 {last}, {end}"), tail, done)
         code.place(tail)
-        step(last, self._beyond(lanes, last, end))
+        step(last, end)
         code.place(done)
 
     def _steps_after(
-        self, lanes: LaneArithmetic, first: str, end: str, step: Callable[[str, Value | None], None], lead: str
+        self, lanes: LaneArithmetic, first: str, end: str, step: _StepWriter, lead: str, *, masks_always: bool
     ) -> None:
         code, width = self._code, self._step.width
         smaller = self._unit.declare("i64", "llvm.smin.i64", "i64", "i64")
@@ -249,7 +259,7 @@ class SpmdSegments:
         leads = code.value(f"icmp ne i64 {lead}, 0")
         column_slot, until_slot = code.allocate("i64"), code.allocate("i64")
         code.do(f"store i64 {first}, ptr {column_slot}")
-        if self._masks_always:
+        if masks_always:
             whole = code.value(f"add i64 {first}, {width}")
             code.do(f"store i64 {code.value(f'select i1 {leads}, i64 {follows}, i64 {whole}')}, ptr {until_slot}")
             head, inside, done = code.label("each"), code.label("each.body"), code.label("each.end")
@@ -258,7 +268,7 @@ class SpmdSegments:
             code.branch_if(code.value(f"icmp slt i64 {column}, {end}"), inside, done)
             code.place(inside)
             until = code.value(f"load i64, ptr {until_slot}")
-            step(column, self._beyond(lanes, column, code.value(f"call i64 {smaller}(i64 {until}, i64 {end})")))
+            step(column, code.value(f"call i64 {smaller}(i64 {until}, i64 {end})"))
             code.do(f"store i64 {until}, ptr {column_slot}")
             code.do(f"store i64 {code.value(f'add i64 {until}, {width}')}, ptr {until_slot}")
             code.branch(head)
@@ -271,7 +281,7 @@ class SpmdSegments:
         code.place(edge)
         column = code.value(f"load i64, ptr {column_slot}")
         until = code.value(f"load i64, ptr {until_slot}")
-        step(column, self._beyond(lanes, column, until))
+        step(column, until)
         code.do(f"store i64 {until}, ptr {column_slot}")
         code.branch_if(code.value(f"icmp slt i64 {until}, {end}"), whole_steps, done)
         code.place(whole_steps)
@@ -279,16 +289,16 @@ class SpmdSegments:
         length = code.value(f"sub i64 {end}, {start}")
         rest = code.value(f"urem i64 {length}, {width}")
         last = code.value(f"sub i64 {end}, {rest}")
-        count_up(code, start, last, lambda column: step(column, None), step=width)
+        count_up(code, start, last, lambda column: step(column, ""), step=width)
         code.do(f"store i64 {last}, ptr {column_slot}")
         code.do(f"store i64 {end}, ptr {until_slot}")
         code.branch_if(code.value(f"icmp slt i64 {last}, {end}"), edge, done)
         code.place(done)
 
-    def _beyond(self, lanes: LaneArithmetic, column: str, end: str) -> Value:
-        """The mask of the lanes before `end`."""
+    def _beyond(self, lanes: LaneArithmetic, columns: _Columns) -> Value:
+        """The mask of the lanes that run threads."""
         code, width = self._code, self._step.width
-        left = code.value(f"sub i64 {end}, {column}")
+        left = code.value(f"sub i64 {columns.until}, {columns.first}")
         smaller = self._unit.declare("i64", "llvm.smin.i64", "i64", "i64")
         bounded = code.value(f"call i64 {smaller}(i64 {left}, i64 {width})")
         narrow = code.value(f"trunc i64 {bounded} to i32")
@@ -297,15 +307,29 @@ class SpmdSegments:
         mask = code.value(f"icmp ult <{width} x i32> {numbers}, {limit}")
         return Value(Layout(Lanes.VECTOR), (mask,))
 
+    def _inner(self, segment: Segment, axes: Axes, lanes: LaneArithmetic) -> InnerStep | None:
+        """The copy of the code for steps away from the edges, if it has one."""
+        if any(isinstance(stmt, Assert) for stmt in walk_statements(segment.body)):
+            return None
+        return inner_step(segment.body, self._known_axes(segment, axes), _carried(segment), lanes.rows)
+
+    def _sees_to_the_last(self, segment: Segment, inner: InnerStep | None) -> bool:
+        """Whether a step's code for the edges runs what is left of a row too: it chooses between two copies anyhow."""
+        return inner is not None and not self._masks_always and not _carried(segment)
+
+    def _known_axes(self, segment: Segment, axes: Axes) -> Axes:
+        return attrs.evolve(axes, atomics=self._changed_by_atomics(segment.body), calls=self._functions.results)
+
     def _run(
         self,
         segment: Segment,
         axes: Axes,
         lanes: LaneArithmetic,
         indices: Mapping[Index, Value],
-        mask: Value | None,
+        columns: _Columns,
         starts: Mapping[str, Value],
         threads: Value,
+        inner: InnerStep | None,
     ) -> None:
         """One step: all statements, for the threads that run together.
 
@@ -313,10 +337,12 @@ class SpmdSegments:
         """
         code, cells = self._code, segment.cells
         memory = LaneMemory(self._unit, code, lanes)
+        carried = _carried(segment)
+        is_masked = bool(columns.until)
+        has_whole = is_masked and self._sees_to_the_last(segment, inner) and not columns.are_part(self._step.width)
+        mask = self._beyond(lanes, columns) if is_masked and not has_whole else None
         kept = _Kept(code, memory, cells, Offset(threads, 1, None), mask)
-        names = {*segment.loads, *segment.stores}
-        carried = {name: UNIFORM if name in cells.uniform else Layout(Lanes.VECTOR, 0, True) for name in names}
-        axes = attrs.evolve(axes, atomics=self._changed_by_atomics(segment.body), calls=self._functions.results)
+        axes = self._known_axes(segment, axes)
         allocs = [stmt for stmt in segment.body if isinstance(stmt, Alloc) and stmt.space is Space.PRIVATE]
         private = {alloc.name: self._private(segment, alloc, lanes) for alloc in (*allocs, *segment.private)}
         for alloc, first in cells.arrays:
@@ -335,12 +361,15 @@ class SpmdSegments:
         )
         taken = dict(starts) | {name: kept.load(name) for name in segment.loads if name in cells.carried}
 
-        def statements(body: Body, more: tuple[LocalVariable, ...] = ()) -> None:
-            shapes = analyse_shapes(body, axes, carried)
-            mentioned = {*assigned_names(body), *read_names(body), *names}
+        def statements(
+            body: Body, mask: Value | None, shapes: Shapes | None = None, more: tuple[LocalVariable, ...] = ()
+        ) -> None:
+            shapes = shapes or analyse_shapes(body, axes, carried)
+            mentioned = {*assigned_names(body), *read_names(body), *carried}
             own = tuple(variable for variable in segment.kernel.locals if variable.name in mentioned)
             leave = code.label("thread.end")
-            lane_body = LaneBody(self._unit, code, attrs.evolve(scope, leave=leave), (*own, *more), shapes, lanes, mask)
+            own_scope, edges = attrs.evolve(scope, leave=leave), frozenset(variable.name for variable in more)
+            lane_body = LaneBody(self._unit, code, own_scope, (*own, *more), shapes, lanes, mask, edges)
             lane_body.start(body, taken)
             lane_body.emit(body)
             code.place(leave)
@@ -349,21 +378,26 @@ class SpmdSegments:
             for name in segment.stores:
                 kept.store(name, lane_body.local(name))
 
-        inner = None if checks else inner_step(segment.body, axes, carried, lanes.rows)
         if inner is None:
-            statements(segment.body)
+            statements(segment.body, mask)
             return
-        if mask is not None and not self._masks_always:  # A tail, and so at the edge.
-            statements(inner.edge, inner.variables)
+        if is_masked and not (has_whole or self._masks_always):  # A tail, and so at the edge.
+            statements(inner.edge, mask, more=inner.variables)
             return
         inside, edge, done = code.label("inner"), code.label("edge"), code.label("inner.end")
         bounds = LaneExpressions(self._unit, code, scope, (), Shapes.without_locals(axes), lanes, None)
-        code.branch_if(all_within(code, lanes, inner.tests, bounds.value), inside, edge)
+        is_inside = all_within(code, lanes, inner.tests, bounds.value)
+        if has_whole:
+            left = code.value(f"sub i64 {columns.until}, {columns.first}")
+            is_inside = code.value(f"and i1 {is_inside}, {code.value(f'icmp sge i64 {left}, {self._step.width}')}")
+        code.branch_if(is_inside, inside, edge)
         code.place(inside)
-        statements(inner.body)
+        statements(inner.body, mask, inner.shapes)
         code.branch(done)
         code.place(edge)
-        statements(inner.edge, inner.variables)
+        if has_whole:
+            mask = self._beyond(lanes, columns)
+        statements(inner.edge, mask, more=inner.variables)
         code.place(done)
 
     def _changed_by_atomics(self, body: Body) -> frozenset[Root]:
@@ -384,6 +418,28 @@ class SpmdSegments:
         )
         own = Value(Layout(rows=True), tuple(str(row * lanes.width) for row in range(lanes.rows)))
         return PrivateArray(attrs.evolve(array, pointer=pointer), own)
+
+
+_StepWriter = Callable[[str, str], None]
+"""Writes one step: the number of its first lane, and the first that runs no thread, empty where all of them do."""
+
+
+@attrs.frozen
+class _Columns:
+    """Lanes of a step: the number of the first, and of the first that runs no thread; empty where all of them do."""
+
+    first: str
+    until: str
+
+    def are_part(self, width: int) -> bool:
+        """Whether it is known here already that not all lanes of a step run threads."""
+        return self.first == "0" and self.until.isdigit() and int(self.until) < width
+
+
+def _carried(segment: Segment) -> dict[str, Layout]:
+    names = {*segment.loads, *segment.stores}
+    uniform_names = segment.cells.uniform
+    return {name: UNIFORM if name in uniform_names else Layout(Lanes.VECTOR, 0, True) for name in names}
 
 
 @attrs.frozen
