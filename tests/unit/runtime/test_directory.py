@@ -3,12 +3,13 @@ from __future__ import annotations
 import contextvars
 import re
 import threading
+from types import MethodType
 from typing import Any
 
 import pytest
 from tests.unit.runtime.scripted import ScriptedBackend, Source
 
-from quernel.errors import DeviceError, LaunchError, PluginError
+from quernel.errors import DeviceError, LaunchError, PluginError, SettingError
 from quernel.installing import install_backend
 from quernel.runtime.asking import ask_health
 from quernel.runtime.directory import DeviceDirectory, directory, use
@@ -162,6 +163,32 @@ def test_host_is_cpu_before_others_and_only_where_memory_is_shared() -> None:
     assert DeviceDirectory(Source(away, here)).host().name == "cpu:0"
     with pytest.raises(DeviceError, match="no device takes NumPy arrays"):
         DeviceDirectory(Source(away)).host()
+
+
+@pytest.mark.parametrize("part", ["devices", "open"])
+def test_setting_that_is_not_understood_is_raised_and_no_other_device_taken(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: object, *arguments: object) -> Any:
+        raise SettingError("QUERNEL_CPU_EMITTER='maybe' is not understood", fix="set it to spmd or scalar")
+
+    broken = ScriptedBackend("cpu", CPU, host_accessible=True)
+    monkeypatch.setattr(broken, part, MethodType(refuse, broken))
+    among = DeviceDirectory(Source(broken, ScriptedBackend("zzz", CPU, host_accessible=True)))
+    for ask in (among.host, among.current):
+        with pytest.raises(SettingError, match="QUERNEL_CPU_EMITTER"):
+            ask()
+
+
+@pytest.mark.parametrize("value", ["nothing", "cpu:7", "nothing,cpu:7", ":3"])
+def test_wrong_device_of_the_variable_is_refused_by_the_variables_name(
+    installed: Any, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    installed(ScriptedBackend("cpu", CPU))
+    monkeypatch.setenv("QUERNEL_DEVICE", value)
+    with pytest.raises((DeviceError, PluginError), match=f"QUERNEL_DEVICE='{value}' names no device") as caught:
+        directory.current()
+    assert "set QUERNEL_DEVICE" in str(caught.value.fix)
 
 
 def test_use_wins_over_the_default_and_that_over_the_variable(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:

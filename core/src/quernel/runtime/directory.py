@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Protocol, final
 
 from quernel import settings
-from quernel.errors import DeviceError, PluginError, QuernelError
+from quernel.errors import DeviceError, PluginError, QuernelError, SettingError
 from quernel.forks import renewed
 from quernel.runtime.operations import Backend, DeviceInfo, Unavailable
 
@@ -127,7 +127,17 @@ class DeviceDirectory:
                 default = self._default = self._open_again(default)
             return default
         variable = settings.device()
-        return self.device(variable) if variable is not None else None
+        if variable is None:
+            return None
+        try:
+            return self.device(variable)
+        except (DeviceError, PluginError) as error:
+            # Nothing at the launch's line says so.
+            raise type(error)(
+                f"QUERNEL_DEVICE={variable!r} names no device that can be used: {error.what}",
+                fix=f"{error.fix}; set QUERNEL_DEVICE to another device, or unset it",
+                chain=error.chain,
+            ) from error.__cause__
 
     def current(self) -> Device:
         """The device of a launch whose arguments do not say: the named one, else `auto`."""
@@ -155,6 +165,8 @@ class DeviceDirectory:
                         if opened.is_host_accessible:
                             self._host = opened
                             return opened
+            except SettingError:
+                raise  # another device in its stead would hide what the user has to mend
             except QuernelError as error:
                 reasons.append(f"{name}: {error.what}")
         raise self._none_found("no device takes NumPy arrays as they are", reasons)
@@ -256,6 +268,8 @@ class DeviceDirectory:
         for info in self._in_automatic_order(reasons):
             try:
                 return self._opened(self._source.load(info.backend), info)
+            except SettingError:
+                raise
             except QuernelError as error:
                 _log().warning("%s:%d cannot be opened, trying the next device: %s", info.backend, info.index, error)
                 reasons.append(f"{info.backend}:{info.index}: {error.what}")
@@ -281,6 +295,8 @@ class DeviceDirectory:
             if name not in asked:
                 try:
                     asked[name] = self._devices_of(name)
+                except SettingError:
+                    raise
                 except QuernelError as error:
                     asked[name] = ()
                     reasons.append(f"{name}: {error.what}")
