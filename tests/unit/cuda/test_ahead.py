@@ -85,6 +85,81 @@ def test_what_the_work_raises_is_raised_where_its_result_is_asked_for() -> None:
         meanwhile.result()
 
 
+def test_a_wrong_setting_is_no_fault_of_the_driver(
+    unstarted: Callable[..., Library], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library, bindings = unstarted(), FakeDriver()
+    monkeypatch.setenv("QUERNEL_NO_CACHE", "maybe")
+    monkeypatch.setattr("cuda.bindings.driver", bindings)
+    monkeypatch.setattr(ahead, "_OF_LAUNCHES", ())
+    monkeypatch.setattr(ahead, "_OF_COMPILATIONS", ())
+    monkeypatch.setattr(ahead, "_load_compiler", lambda: None)
+    monkeypatch.setattr(ahead, "_find_out", lambda: None)
+    has_store = ahead._has_store
+
+    def last() -> bool:
+        try:
+            return has_store()
+        finally:
+            library.may_go.set()
+
+    monkeypatch.setattr(ahead, "_has_store", last)
+    _driver.begin()
+    assert _driver.driver() is bindings
+
+
+def test_who_was_interrupted_asks_for_the_result_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_go = threading.Event()
+    meanwhile = Meanwhile(lambda: may_go.wait(10))
+    join = meanwhile._thread.join
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(meanwhile._thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        meanwhile.result()
+    monkeypatch.setattr(meanwhile._thread, "join", join)
+    may_go.set()
+    assert meanwhile.result() is True
+    assert meanwhile.result() is True
+
+
+def test_an_interrupt_while_the_context_opens_gives_it_back(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = CudaBackend()
+    infos = backend.devices()
+    assert isinstance(infos, tuple)
+    result, asked = Meanwhile.result, []
+
+    def interrupted_once(self: Any) -> Any:
+        asked.append(self)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        return result(self)
+
+    monkeypatch.setattr(Meanwhile, "result", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        backend.open(infos[0])
+    assert fake.names().count("cuDevicePrimaryCtxRetain") == fake.names().count("cuDevicePrimaryCtxRelease") == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_that_is_forked_meanwhile_is_told_so() -> None:
+    may_go = threading.Event()
+    meanwhile = Meanwhile(lambda: may_go.wait(10))
+    child = os.fork()
+    if child == 0:
+        try:
+            meanwhile.result()
+        except qn.errors.DeviceError:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    may_go.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert meanwhile.result() is True
+
+
 def test_the_work_is_done_here_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

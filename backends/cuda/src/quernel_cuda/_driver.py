@@ -150,9 +150,10 @@ def _load() -> Any:
     try:
         from cuda.bindings import driver as bindings
 
-        if _beginning is not None:
-            _beginning.import_next()
-            _beginning.result()
+        beginning = _beginning
+        if beginning is not None:
+            beginning.import_next()
+            beginning.result()
             _beginning = None
         status, *_ = bindings.cuInit(0)
     except ImportError as error:

@@ -13,6 +13,9 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Final, Generic, TypeVar
 
+from quernel.errors import DeviceError, QuernelError
+from quernel.forks import FORKED_FIX
+
 __all__ = ["Meanwhile"]
 
 T = TypeVar("T")
@@ -66,7 +69,7 @@ class Meanwhile(Generic[T]):
             self._error = error
 
     def import_next(self) -> None:
-        """Imports what the next launch needs, for as long as the work goes on."""
+        """Imports what the next launch needs, for as long as the work goes on. Raises interrupts only."""
         for step in _steps():
             if not self._thread.is_alive():
                 return
@@ -74,16 +77,19 @@ class Meanwhile(Generic[T]):
                 step()
 
     def result(self) -> T:
-        """What the work gave. To be asked for once.
+        """What the work gave. Who was interrupted here may ask again.
 
         Raises:
             BaseException: what the work raised.
+            DeviceError: this process was forked meanwhile, and the work went on in its parent.
         """
         if self._thread.ident is not None:
             self._thread.join()
         if self._error is not None:
             raise self._error
-        return self._given.pop()
+        if not self._given:
+            raise DeviceError("this process was forked while CUDA's driver was starting", fix=FORKED_FIX)
+        return self._given[0]
 
 
 def _steps() -> Iterator[Callable[[], object]]:
@@ -115,8 +121,11 @@ def _load_compiler() -> None:
 
 
 def _has_store() -> bool:
-    """Whether kernels were kept here before."""
+    """Whether kernels were kept here before, as far as can be told: what is wrong with a setting, its user is told."""
     from quernel import settings
     from quernel.store import current_environment
 
-    return not settings.no_cache() and os.path.exists(os.path.join(current_environment().store_path, "cache.db"))
+    try:
+        return not settings.no_cache() and os.path.exists(os.path.join(current_environment().store_path, "cache.db"))
+    except QuernelError:
+        return True

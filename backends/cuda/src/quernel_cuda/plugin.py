@@ -74,11 +74,12 @@ class CudaBackend(Backend):
             from quernel_cuda.targets import target_of_device
 
             compiler = self.compiler(target_of_device(*capability(info.index)))
+            context = opening.result()
         except BaseException:
-            with suppress(QuernelError):  # A context that was refused needs no giving back.
+            with suppress(Exception):  # A context that was refused needs no giving back.
                 opening.result().release()
             raise
-        return CudaDevice(info, compiler, opening.result())
+        return CudaDevice(info, compiler, context)
 
     def health(self) -> Health:
         """Versions of cuda-python, NVRTC and the driver, and what is missing."""
