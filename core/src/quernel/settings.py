@@ -144,9 +144,13 @@ def num_threads() -> int | None:
     text = _text(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise _refused(name, text, "a whole number, 1 or more")
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= _MOST_THREADS):
+        raise _refused(name, text, f"a whole number from 1 to {_MOST_THREADS}")
     return int(text)
+
+
+_MOST_THREADS = 4096
+"""More than any machine has cores: who asks for more would get as many as the system starts, in half a minute."""
 
 
 def cpu_emitter() -> CpuEmitter:

@@ -57,10 +57,10 @@ def test_num_threads_reads_a_whole_number(monkeypatch: pytest.MonkeyPatch) -> No
     assert settings.num_threads() == 12
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "²"])
+@pytest.mark.parametrize("text", ["4097", "99999999999", "9" * 5000, "0", "-1", "two", "1.5", "²"])
 def test_num_threads_refuses_what_is_no_positive_number(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("QUERNEL_NUM_THREADS", text)
-    with pytest.raises(SettingError, match=r"QUERNEL_NUM_THREADS=.* a whole number, 1 or more"):
+    with pytest.raises(SettingError, match=r"QUERNEL_NUM_THREADS=.* a whole number from 1 to 4096"):
         settings.num_threads()
 
 
