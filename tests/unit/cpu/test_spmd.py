@@ -379,3 +379,24 @@ def test_what_is_nested_too_deep_for_lanes_runs_as_scalar_code() -> None:
     out = np.zeros(20, np.int64)
     Built(module, CONTIGUOUS, compiler_for("spmd")).over(20, out)
     assert out.tolist() == [0, 0] + [7] * 18
+
+
+def chain_of(length: int) -> Module:
+    """A chain of so many branches, each of which stores."""
+    tests = [f"{'el' * (n > 0)}if x[i] == {n}.0:\n    y[i] += {n}.5" for n in range(length)]
+    array = ArrayType(qn.f64, 1)
+    return module_of("\n".join(("i = qn.global_id()", *tests, "else:\n    y[i] -= 1")), x=array, y=array)
+
+
+def test_what_is_left_of_a_row_has_no_copy_for_when_every_lane_is_on() -> None:
+    source = lowered(chain_of(4), CONTIGUOUS, compiler_for("spmd", "off", "x86-64-v3")).ir
+    steps, tail = re.split(r"^tail\d+:$", source, flags=re.MULTILINE)
+    assert re.search(r"^whole\d+:$", steps, re.MULTILINE)
+    assert not re.search(r"^whole\d+:$", tail, re.MULTILINE)
+
+
+def test_code_for_a_chain_of_branches_grows_with_its_length() -> None:
+    made = compiler_for("spmd", "off", "x86-64-v3")
+    sizes = [lowered(chain_of(length), CONTIGUOUS, made).ir.count("\n") for length in (10, 100)]
+    assert sizes[1] < 12 * sizes[0]
+    assert sizes[1] < 100 * 150

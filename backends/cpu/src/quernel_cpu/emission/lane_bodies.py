@@ -74,6 +74,8 @@ _MOST_COPIED = 200
 """A body of at most so many operators and statements, times rows, has a copy for when every lane is on."""
 _MOST_COPIED_WITH_MASKS = 64
 """The same where masks are registers of their own and cost little (AVX-512)."""
+_MOST_NESTED = 3
+"""Copies that hold each other are at most so many times as long together: those of a chain grow as its square."""
 
 
 @attrs.define
@@ -106,16 +108,23 @@ class LaneBody(LaneExpressions):
         lanes: LaneArithmetic,
         mask: Value | None,
         edges: frozenset[str] = frozenset(),
+        *,
+        fills: bool,
     ) -> None:
-        """`edges`: locals for what is read at an edge: lanes part there, so a copy for all of them gains nothing."""
+        """`edges`: locals for what is read at an edge: lanes part there, so a copy for all of them gains nothing.
+
+        `fills`: whether every lane may be on at once, which they never are in what is left of a row.
+        """
         super().__init__(unit, code, scope, variables, shapes, lanes, mask)
         self._edges = edges
         self._reports = LaneReports(unit, code, lanes, self._memory, scope.indices, scope.diagnostics, scope.first)
         self._calls = LaneCalls(code, lanes, scope, shapes.axes)
         self._loops: list[_Loop] = []
         self._root: list[str] = []
-        self._fills = True
+        self._fills = fills
         """Whether every lane may be on at once; not so in the copy for when some are off."""
+        self._copied_around = 0
+        """The lengths of the bodies around what is written whose copy for when every lane is on holds it, together."""
         self._left = False
         """Whether lanes have left under a mask since the mask was last worked out."""
         self._together: dict[int, tuple[Store, ...]] = {}
@@ -367,7 +376,8 @@ class LaneBody(LaneExpressions):
     def _whole_or_masked(self, body: Body, skip: str | None) -> None:
         """The statements under the mask that is set, with a copy for when every lane is on, if that pays."""
         mask = self._mask
-        if mask is None or not self._fills or not self._pays(body):
+        size = self._size_if_it_pays(body) if self._fills else 0
+        if mask is None or size == 0:
             self._statements(body, skip)
             return
         code = self._code
@@ -375,7 +385,9 @@ class LaneBody(LaneExpressions):
         code.branch_if(self._lanes.all_of(mask), whole, some)
         code.place(whole)
         self._mask = None
+        self._copied_around += size
         self._statements(body, skip)
+        self._copied_around -= size
         left = self._left
         if not code.is_closed:
             code.branch(end)
@@ -385,10 +397,13 @@ class LaneBody(LaneExpressions):
         self._left, self._fills = self._left or left, True
         code.place(end)
 
-    def _pays(self, body: Body) -> bool:
-        """Whether a body is worth two copies: it is short, and works on memory or keeps what lanes had before."""
+    def _size_if_it_pays(self, body: Body) -> int:
+        """How long a body is that is worth two copies: it is short, and works on memory or keeps what lanes had before.
+
+        0 for any other.
+        """
         if self._edges and self._edges.issuperset(assigned_names(body)):
-            return False
+            return 0
         size, gains = 0, 0
         for stmt in walk_statements(body):
             size += 1
@@ -400,7 +415,8 @@ class LaneBody(LaneExpressions):
                 size += 1
                 gains += isinstance(node, Load) and self._shapes.layout(node).lanes is Lanes.VECTOR
         most = _MOST_COPIED_WITH_MASKS if "avx512vl" in self._unit.features else _MOST_COPIED
-        return gains > 0 and size * self._lanes.rows <= most
+        size *= self._lanes.rows
+        return size if gains and size <= min(most, _MOST_NESTED * most - self._copied_around) else 0
 
     def _uniform_if(self, stmt: If, condition: str) -> None:
         code, outer = self._code, self._mask

@@ -188,7 +188,7 @@ class LaneFunctions:
             functions=self,
         )
         variables = (*function.locals, *version.results)
-        body = LaneBody(self._unit, code, scope, variables, version.shapes, lanes, mask)
+        body = LaneBody(self._unit, code, scope, variables, version.shapes, lanes, mask, fills=True)
         body.start(function.body, {})
         body.emit(function.body)
         code.place(scope.leave)

@@ -340,6 +340,7 @@ class SpmdSegments:
         carried = _carried(segment)
         is_masked = bool(columns.until)
         has_whole = is_masked and self._sees_to_the_last(segment, inner) and not columns.are_part(self._step.width)
+        fills = not is_masked or has_whole or self._masks_always
         mask = self._beyond(lanes, columns) if is_masked and not has_whole else None
         kept = _Kept(code, memory, cells, Offset(threads, 1, None), mask)
         axes = self._known_axes(segment, axes)
@@ -369,7 +370,7 @@ class SpmdSegments:
             own = tuple(variable for variable in segment.kernel.locals if variable.name in mentioned)
             leave = code.label("thread.end")
             own_scope, edges = attrs.evolve(scope, leave=leave), frozenset(variable.name for variable in more)
-            lane_body = LaneBody(self._unit, code, own_scope, (*own, *more), shapes, lanes, mask, edges)
+            lane_body = LaneBody(self._unit, code, own_scope, (*own, *more), shapes, lanes, mask, edges, fills=fills)
             lane_body.start(body, taken)
             lane_body.emit(body)
             code.place(leave)
@@ -381,7 +382,7 @@ class SpmdSegments:
         if inner is None:
             statements(segment.body, mask)
             return
-        if is_masked and not (has_whole or self._masks_always):  # A tail, and so at the edge.
+        if not fills:  # A tail, and so at the edge.
             statements(inner.edge, mask, more=inner.variables)
             return
         inside, edge, done = code.label("inner"), code.label("edge"), code.label("inner.end")
