@@ -442,3 +442,47 @@ def test_fields_of_a_packed_struct_are_read_byte_by_byte() -> None:
     made = of_body(StructType("body", (StructField("tag", i8, 0), StructField("at", QUAD, 1)), 17, 1))
     assert "qn_load_4_bytes_param" in made
     assert "aligned(" not in made
+
+
+def owned(body: tuple[Stmt, ...], **variables: DType) -> list[str]:
+    """The lines of the kernel in which a value becomes the thread's own."""
+    made = module(body, arrays={"x": f32, "y": f32}, scalars={"a": f32, "n": i64}, variables=dict(variables))
+    slots = tuple(slot for slot in argument_slots(made, extents=range(1)) if slot.kind.value != "stride")
+    dialect = attrs.evolve(OPENCL_C, own="own({0})")
+    text = generate(made, dialect, slots, pointers=Pointers.ADDRESS, contiguous=True).text
+    return [line.strip() for line in text.splitlines() if "own(" in line]
+
+
+A = Param(name="a", type=f32)
+IS_LARGE = Compare(op=CompareOp.LT, left=A, right=load("x", f32, I))
+
+
+def test_one_of_two_values_that_are_alike_in_all_threads_becomes_the_threads_own() -> None:
+    v = Local(name="v", type=f32)
+    then, otherwise = (Assign(name="v", value=binary(op, A, A)) for op in (BinaryOp.ADD, BinaryOp.MUL))
+    assert owned((If(condition=IS_LARGE, then=(then,), otherwise=(otherwise,)), store("y", v)), v=f32) == [
+        "v = own(a * a);"
+    ]
+    assert owned((If(condition=IS_LARGE, then=(then,)), store("y", v)), v=f32) == ["v = own(a + a);"]
+    nested = If(condition=IS_LARGE, then=(then,), otherwise=(If(condition=IS_LARGE, then=(otherwise,)),))
+    assert owned((nested, store("y", v)), v=f32) == ["v = own(a * a);"]
+
+
+def test_what_varies_by_itself_or_under_no_branch_needs_not_become_the_threads_own() -> None:
+    v, i = Local(name="v", type=f32), Local(name="i", type=i64)
+    of_thread = Assign(name="v", value=load("x", f32, i))
+    uniform = Compare(op=CompareOp.LT, left=Param(name="n", type=i64), right=const(3))
+    plain = Assign(name="v", value=A)
+    start = Assign(name="i", value=I)
+    assert owned((start, plain, If(condition=IS_LARGE, then=(of_thread,)), store("y", v)), v=f32, i=i64) == []
+    assert (
+        owned((plain, If(condition=uniform, then=(Assign(name="v", value=binary(BinaryOp.ADD, A, A)),))), v=f32) == []
+    )
+
+
+def test_a_choice_between_values_that_are_alike_makes_one_of_them_the_threads_own() -> None:
+    chosen = Select(condition=IS_LARGE, then=A, otherwise=binary(BinaryOp.ADD, A, A))
+    (line,) = owned((store("y", chosen),))
+    assert line.endswith("? a : own(a + a);")
+    constants = Select(condition=IS_LARGE, then=const(1.0, f32), otherwise=const(2.0, f32))
+    assert owned((store("y", constants),)) == []

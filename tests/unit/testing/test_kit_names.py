@@ -38,7 +38,7 @@ DIGESTS = {
     "persistence": "12f035ea8738",
     "random_kernels": "7c859cc45626",
     "small_floats": "e88904a2872c",
-    "statements": "7a550f09edbf",
+    "statements": "56809369f940",
     "store": "a8a0ccb1db78",
     "streams": "cec330f1debb",
     "subgroups": "08d2c320cf21",

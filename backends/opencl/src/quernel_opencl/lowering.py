@@ -214,6 +214,27 @@ _INTEL_LOOP: Final = '__asm__ volatile("");'
 then takes what was computed from values that are alike in all threads for alike behind them, whichever of the two a
 thread was in. It leaves a loop in one piece that holds this statement, which is no instruction."""
 
+_INTEL_OWN: Final = """\
+#define QN_OWN __attribute__((overloadable)) static
+#define QN_OWN_INTEGER(type) \\
+    QN_OWN type qn_own(type x) { return x ^ (type)(get_global_id(0) >> 40); } \\
+    QN_OWN type##2 qn_own(type##2 x) { return x ^ (type)(get_global_id(0) >> 40); } \\
+    QN_OWN type##4 qn_own(type##4 x) { return x ^ (type)(get_global_id(0) >> 40); }
+#define QN_OWN_FLOAT(type, bits) \\
+    QN_OWN type qn_own(type x) { return as_##type(qn_own(as_##bits(x))); } \\
+    QN_OWN type##2 qn_own(type##2 x) { return as_##type##2(qn_own(as_##bits##2(x))); } \\
+    QN_OWN type##4 qn_own(type##4 x) { return as_##type##4(qn_own(as_##bits##4(x))); }
+QN_OWN_INTEGER(char) QN_OWN_INTEGER(short) QN_OWN_INTEGER(int) QN_OWN_INTEGER(long)
+QN_OWN_INTEGER(uchar) QN_OWN_INTEGER(ushort) QN_OWN_INTEGER(uint) QN_OWN_INTEGER(ulong)
+QN_OWN bool qn_own(bool x) { return x != (get_global_id(0) >> 40 != 0); }
+QN_OWN_FLOAT(float, uint)
+#ifdef cl_khr_fp64
+QN_OWN_FLOAT(double, ulong)
+#endif"""
+"""Where a branch or a choice decides which of two values goes on that are alike in all threads, that compiler takes the
+one that goes on for alike too, if the ways to them are long: a whole vector gets the value of its first thread. A
+launch has fewer than 2**40 threads along an axis, which the compiler does not know."""
+
 _INTEL_SIGNS: Final = """\
 #define QN_OF __attribute__((overloadable)) static
 QN_OF float qn_negated(float x) {
@@ -254,7 +275,8 @@ def opencl_dialect(*, has_subgroups: bool, has_barrier: bool, is_intel_cpu: bool
         attribute = f"__attribute__((intel_reqd_sub_group_size({SUBGROUP_SIZE})))"
         dialect = attrs.evolve(dialect, kernel=dialect.kernel.replace("__kernel ", f"__kernel {attribute}\n", 1))
     if is_intel_cpu:
-        dialect = attrs.evolve(dialect, loop_start=_INTEL_LOOP)
+        features = {**dialect.features, "own": _INTEL_OWN}
+        dialect = attrs.evolve(dialect, loop_start=_INTEL_LOOP, own="qn_own({0})", features=features)
     if is_intel_cpu and has_barrier:
         preamble = (*dialect.preamble, *_INTEL_SIGNS.splitlines())
         dialect = attrs.evolve(

@@ -28,7 +28,8 @@ class Dialect:
         suffixes: of integer literals of i32, u32, i64 and u64.
         reserved: matches the names that users' names must stay clear of: keywords, types, builtins, macros.
         preamble: lines at the start of every text.
-        features: lines that a text needs which uses `f64`, `int64_atomics`, `vectors` or `subgroups`, by those names.
+        features: lines that a text needs which uses `f64`, `int64_atomics`, `vectors`, `subgroups` or `own`, by those
+            names.
         kernel: heads a kernel, with `{entry}`, `{parameters}` and the block as `{x}` (the fastest axis), `{y}`, `{z}`.
         function: what a device function starts with.
         spaces: the qualifier of a pointer to parameters' arrays, shared and private memory.
@@ -54,6 +55,8 @@ class Dialect:
             and `{function}`, as `function` above.
         fast_math: replacements for f32 under `fast_math`.
         negated: the negative of a float; also spells -1 and -0 then. Empty where the language's own minus is right.
+        own: an equal value that the compiler cannot take for alike in all threads; needs the feature `own`. Empty where
+            compilers know by themselves which values are (see `quernel.codegen.own_values`).
         loop_start: a statement with which a loop starts that may branch inside; empty where none is needed.
         fma: `{0} * {1} + {2}` rounded once.
         fabs: the magnitude of a float.
@@ -96,6 +99,7 @@ class Dialect:
     functions: Mapping[MathFunction, str] = attrs.field(factory=dict)
     fast_math: Mapping[MathFunction, str] = attrs.field(factory=dict)
     negated: str = ""
+    own: str = ""
     loop_start: str = ""
     fma: str
     fabs: str

@@ -8,6 +8,7 @@ from quernel.codegen.dialect import Dialect
 from quernel.codegen.indices import Indices
 from quernel.codegen.literals import literal
 from quernel.codegen.operators import Operators
+from quernel.codegen.own_values import OwnValues
 from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.text import Binding, Code, Lines, infix, inside, primary, unary
 from quernel.codegen.types import WIDEST_ALIGNMENT, Types, alignment_of, view_offset
@@ -49,7 +50,14 @@ class Expressions:
     """Writes the expressions of one function; temporaries go to the lines that are written at the moment."""
 
     def __init__(
-        self, dialect: Dialect, types: Types, operators: Operators, indices: Indices, scope: Scope, lines: Lines
+        self,
+        dialect: Dialect,
+        types: Types,
+        operators: Operators,
+        indices: Indices,
+        scope: Scope,
+        lines: Lines,
+        own: OwnValues | None,
     ) -> None:
         self._dialect = dialect
         self._types = types
@@ -57,6 +65,7 @@ class Expressions:
         self._indices = indices
         self._scope = scope
         self._lines = lines
+        self._own = own
 
     def value(self, expr: Expr, loc: Location) -> Code:
         """The expression's value, for a statement at `loc`."""
@@ -98,6 +107,8 @@ class Expressions:
             case Fma():
                 return operators.fma(scalar(expr.type), *values)
             case Select():
+                if self._own is not None and self._own.has_select(expr):
+                    return operators.select(values[0], values[1], self._types.own(values[2], expr.type))
                 return operators.select(*values)
             case Cast():
                 return operators.cast(scalar(expr.operand.type), expr.type, values[0])

@@ -14,6 +14,7 @@ from quernel.codegen.helpers import Helpers
 from quernel.codegen.indices import EXTENT, Indices
 from quernel.codegen.names import ENTRY_MACRO, Names
 from quernel.codegen.operators import Operators
+from quernel.codegen.own_values import OwnValues
 from quernel.codegen.pointers import Pointers
 from quernel.codegen.points import SeveralPoints
 from quernel.codegen.rows import BlockRow
@@ -129,7 +130,8 @@ class _Generator:
     # --- functions ----------------------------------------------------------------------------------------------------
 
     def _writer(self, owner: Kernel | Function, scope: Scope, lines: Lines) -> BodyWriter:
-        expressions = Expressions(self._dialect, self._types, self._operators, self._indices, scope, lines)
+        own = OwnValues(self._module, owner) if self._dialect.own else None
+        expressions = Expressions(self._dialect, self._types, self._operators, self._indices, scope, lines, own)
         return BodyWriter(
             owner,
             scope,
@@ -140,6 +142,7 @@ class _Generator:
             operators=self._operators,
             expressions=expressions,
             indices=self._indices,
+            own=own,
             callees=CalleeTable(self._functions.function, self._functions.results_type, self._functions.invocation),
         )
 

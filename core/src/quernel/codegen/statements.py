@@ -16,6 +16,7 @@ from quernel.codegen.helpers import Helpers
 from quernel.codegen.indices import Indices
 from quernel.codegen.literals import integer_literal
 from quernel.codegen.operators import Operators
+from quernel.codegen.own_values import OwnValues
 from quernel.codegen.reports import Reports
 from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.text import Binding, Code, Lines, call, infix, primary, unary
@@ -89,6 +90,7 @@ class BodyWriter:
         operators: Operators,
         expressions: Expressions,
         indices: Indices,
+        own: OwnValues | None,
         callees: CalleeTable,
     ) -> None:
         self._owner = owner
@@ -100,6 +102,7 @@ class BodyWriter:
         self._operators = operators
         self._expressions = expressions
         self._indices = indices
+        self._own = own
         self._callees = callees
         self._reports = Reports(dialect, helpers)
         self._atomics = Atomics(dialect, helpers, types, operators)
@@ -133,6 +136,8 @@ class BodyWriter:
         match stmt:
             case Assign():
                 value = self._value(stmt.value, stmt.loc)
+                if self._own is not None and self._own.has(stmt):
+                    value = self._types.own(value, stmt.value.type)
                 self._lines.add(f"{self._target(stmt, stmt.name)} = {value};", stmt.loc)
             case Store():
                 indices = tuple(self._value(index, stmt.loc) for index in stmt.place.indices)
@@ -280,6 +285,8 @@ class BodyWriter:
 
     def _return(self, stmt: Return) -> None:
         values = [self._value(value, stmt.loc) for value in stmt.values]
+        if self._own is not None and self._own.has(stmt):
+            values = [self._types.own(code, value.type) for code, value in zip(values, stmt.values, strict=True)]
         if not values:
             self._lines.add("return;", stmt.loc)
         elif len(values) == 1:
@@ -308,6 +315,10 @@ class BodyWriter:
             self._lines.add(f"const {results_type} {name} = {invocation};", stmt.loc)
             for number, result in enumerate(stmt.results):
                 self._lines.add(f"{self._scope.locals[result]} = {name}.r{number};", stmt.loc)
+        if self._own is not None and self._own.has(stmt):
+            for result in stmt.results:
+                local = primary(self._scope.locals[result])
+                self._lines.add(f"{local} = {self._types.own(local, self._variables[result])};", stmt.loc)
 
     # --- threads together ---------------------------------------------------------------------------------------------
 
@@ -331,6 +342,8 @@ class BodyWriter:
         result = call(template, value, *lanes)
         if dtype.is_bool and stmt.op is not SubgroupOp.BALLOT:
             result = infix(Binding.EQUALITY, "!=", result, primary("0"))
+        if self._own is not None and self._own.has(stmt):
+            result = self._types.own(result, self._variables[stmt.result])
         self._lines.add(f"{self._target(stmt, stmt.result)} = {result};", stmt.loc)
 
     def _cells(self, stmt: Assert | Print) -> tuple[Code, ...]:

@@ -118,6 +118,21 @@ class Types:
         text = struct.text if struct.binding is Binding.PRIMARY else f"({struct.text})"
         return Code(f"{text}.{self._fields[type_][position]}", Binding.PRIMARY, struct.depth)
 
+    def own(self, value: Code, type_: ValueType) -> Code:
+        """The value as one that the compiler takes for the thread's own; needs a dialect with a form for that."""
+        self._helpers.features["own"] = None
+        if not isinstance(type_, StructType):
+            return call(self._dialect.own, value)
+        name = self.functions_for(f"own {self._structs[type_]}", lambda full: self._owner(full, type_))
+        return call(f"{name}({{0}})", value)
+
+    def _owner(self, full: str, type_: StructType) -> str:
+        lines = [f"{self._dialect.function} {self.value(type_)} {full}({self.value(type_)} qn_value)", "{"]
+        for field, name in zip(type_.fields, self._fields[type_], strict=True):
+            part = primary(f"qn_value.{name}")
+            lines.append(f"    {part} = {self.own(part, field.type)};")
+        return "\n".join([*lines, "    return qn_value;", "}", ""])
+
     # --- memory -------------------------------------------------------------------------------------------------------
 
     def loaded(self, stored: Code, type_: DType | VectorType) -> Code:

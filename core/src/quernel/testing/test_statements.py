@@ -7,6 +7,7 @@ must agree.
 from __future__ import annotations
 
 import linecache
+import textwrap
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -698,3 +699,135 @@ def test_threads_branch_in_a_loop_by_what_stays_the_same_in_it(
         (launcher[2, count // 2] if is_grid else launcher.over(count))(x, y, m, 4, results)
     assert out.tolist() == wanted.tolist()
     assert len(set(wanted.tolist())) > 1
+
+
+# --- what is alike in all threads, where they part ways ---------------------------------------------------------------
+
+FAR = """\
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@qn.func
+def far(x: T):
+    y = x // T(7) + (x % T(13)) * T(5)
+    return y - y // T(3)
+
+
+@qn.func
+def either(way, x: T, y: T):
+    if way:
+        return far(x)
+    return far(y)
+
+
+@qn.kernel
+def k(a, b, out, count: qn.{dtype}):
+    i = qn.global_id()
+    one = qn.{dtype}(1)
+    v = one
+    w = one
+    f = False
+"""
+MEETINGS = {
+    "no loop": """\
+if a[i]:
+    v = far(count + one)
+    w = far(count)
+else:
+    v = far(count - one)
+    w = far(one)
+""",
+    "a choice": """\
+v = far(count + one) if a[i] else far(count - one)
+w = far(count) if a[i] else far(one)
+""",
+    "a truth": """\
+if a[i]:
+    f = far(count) > one
+else:
+    f = far(count + one) > one
+w = count if f else one
+""",
+    "in a loop": """\
+for j in range(n):
+    if a[i]:
+        v = far(v + one)
+    else:
+        v = far(v - count)
+""",
+    "a truth in a loop": """\
+for j in range(n):
+    if a[i]:
+        f = far(v) > one
+    else:
+        f = far(v) < one
+    v = count if f else v + one
+""",
+    "loops in a loop": """\
+for j in range(n):
+    if a[i]:
+        for m in range(n):
+            v = far(v + one)
+    else:
+        v = far(v - count)
+""",
+    "two in a loop": """\
+for j in range(n):
+    if a[i]:
+        v = far(v + one)
+        w = v
+    else:
+        v = far(v - count)
+        w = far(v)
+""",
+    "branches in branches": """\
+for j in range(n):
+    if a[i]:
+        if b[i]:
+            v = far(v + one)
+        else:
+            v = far(one)
+    elif b[i]:
+        v = far(v - count)
+    else:
+        w = far(v)
+""",
+    "what functions give": """\
+for j in range(n):
+    v = either(a[i], v + one, v - count)
+""",
+    "calls": """\
+for j in range(n):
+    if a[i]:
+        v, w = far(v + one), far(w)
+    else:
+        v, w = far(v - count), far(one)
+""",
+    "a way out": """\
+for j in range(n):
+    v = far(v + count)
+    if a[i]:
+        v = far(v - one)
+        break
+""",
+}
+
+
+@pytest.mark.parametrize("dtype", [qn.i32, qn.f16, qn.f32], ids=str)
+@pytest.mark.parametrize("meeting", MEETINGS)
+def test_threads_that_parted_ways_bring_their_own_of_what_is_alike_in_all(
+    quernel_device: Any, meeting: str, dtype: Any
+) -> None:
+    body = MEETINGS[meeting].replace("range(n)", "range(len(a) // 16)")
+    kernel = programs.kernel_of(
+        FAR.format(dtype=dtype) + textwrap.indent(body, "    ") + "    out[i] = v + w * 3 + (1 if f else 0)\n"
+    )
+    rng = np.random.default_rng(8)
+    a, b = rng.integers(0, 2, 64).astype(bool), rng.integers(0, 2, 64).astype(bool)
+    found = {}
+    for device in ("reference", quernel_device):
+        found[device] = np.zeros(64, dtype.numpy)
+        on(device, kernel).over(64, block=16)(a, b, found[device], 41)
+    assert found[quernel_device].tolist() == found["reference"].tolist()
