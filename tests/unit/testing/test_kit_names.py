@@ -32,7 +32,7 @@ DIGESTS = {
     "discovery": "14925238e159",
     "errors": "27078386d061",
     "identity": "ea609f3f0b7e",
-    "launches": "482e3c313f29",
+    "launches": "151852763bfe",
     "loading": "0602791222d4",
     "math_functions": "e6152da4c001",
     "persistence": "12f035ea8738",

@@ -85,12 +85,13 @@ class OpenclCompiler(CFamilyCompiler[AlignedVariant, OpenclArtifact]):
     def dialect(self, module: Module, variant: AlignedVariant) -> Dialect:
         """OpenCL C, with what the kernel uses."""
         from quernel.ir.analysis import parameter_uses
-        from quernel_opencl.lowering import opencl_dialect, uses_subgroups
+        from quernel_opencl.lowering import opencl_dialect, types_of_one_memory, uses_subgroups
 
         return opencl_dialect(
             has_subgroups=uses_subgroups(module),
             has_barrier=parameter_uses(module).has_barrier,
             is_intel_cpu=self._is_intel_cpu,
+            of_one_memory=types_of_one_memory(module),
         )
 
     @property

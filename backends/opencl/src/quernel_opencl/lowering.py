@@ -11,7 +11,10 @@ import attrs
 
 from quernel.codegen.dialect import Dialect
 from quernel.dtypes import (
+    ArrayType,
     DType,
+    StructType,
+    VectorType,
     bf16,
     bool_,
     f16,
@@ -31,7 +34,14 @@ from quernel.ir.analysis import parameter_uses
 from quernel.ir.nodes import AtomicOp, IndexKind, MathFunction, Module, RootKind, SubgroupOp
 from quernel.locations import known_location
 
-__all__ = ["OPENCL_C", "SUBGROUP_SIZE", "opencl_dialect", "uses_subgroups", "validate_rows"]
+__all__ = [
+    "OPENCL_C",
+    "SUBGROUP_SIZE",
+    "opencl_dialect",
+    "types_of_one_memory",
+    "uses_subgroups",
+    "validate_rows",
+]
 
 _RESERVED: Final = re.compile(
     r"""
@@ -209,6 +219,12 @@ OPENCL_C: Final = Dialect(
 )
 
 
+_ALIASING: Final = (
+    "typedef {name} __attribute__((may_alias)) qn_{name}; typedef {name}2 __attribute__((may_alias)) qn_{name}2; "
+    "typedef {name}4 __attribute__((may_alias)) qn_{name}4;"
+)
+"""A type, and its vectors, of memory that may be written as another one. Drivers refuse `-fno-strict-aliasing`."""
+
 _INTEL_LOOP: Final = '__asm__ volatile("");'
 """Intel's compiler for CPUs (2026.22) makes two loops of one in which threads branch by what stays the same in it, and
 then takes what was computed from values that are alike in all threads for alike behind them, whichever of the two a
@@ -267,10 +283,47 @@ def uses_subgroups(module: Module) -> bool:
     return uses.has_subgroup or any(kind.value.startswith("subgroup") for kind in uses.index_kinds)
 
 
+def types_of_one_memory(module: Module) -> frozenset[DType]:
+    """The types as which the kernel may read and write one and the same memory, where they are more than one.
+
+    Arrays may share memory, whatever their types. C allows one type for it, or chars, which every compiler knows to be
+    anything; and signed and unsigned integers of one width are one type in this.
+    """
+    uses = parameter_uses(module)
+    accessed = {use.name for use in uses.arrays if use.is_accessed}
+    found: set[DType] = set()
+    pending = [p.type.element for p in module.kernel.params if isinstance(p.type, ArrayType) and p.name in accessed]
+    while pending:
+        match pending.pop():
+            case StructType() as struct:
+                pending += [field.type for field in struct.fields]
+            case VectorType() as vector:
+                found.add(vector.element)
+            case DType() as dtype:
+                found.add(dtype)
+            case None:
+                pass
+    wide = {dtype for dtype in found if dtype.itemsize > 1}
+    kinds = {(dtype.itemsize, dtype in (f32, f64)) for dtype in wide}
+    return frozenset(wide) if uses.written and len(kinds) > 1 else frozenset()
+
+
 @cache
-def opencl_dialect(*, has_subgroups: bool, has_barrier: bool, is_intel_cpu: bool) -> Dialect:
-    """The dialect for one kernel, by what it uses, and for Intel's driver for CPUs or another."""
+def opencl_dialect(
+    *, has_subgroups: bool, has_barrier: bool, is_intel_cpu: bool, of_one_memory: frozenset[DType] = frozenset()
+) -> Dialect:
+    """The dialect for one kernel, by what it uses, and for Intel's driver for CPUs or another.
+
+    `of_one_memory`: see `types_of_one_memory`.
+    """
     dialect = OPENCL_C
+    if of_one_memory:
+        names = {dtype: dialect.memory_type(dtype) for dtype in sorted(of_one_memory, key=lambda dtype: dtype.name)}
+        storage = {**dialect.storage, **{dtype: f"qn_{name}" for dtype, name in names.items()}}
+        lines = [_ALIASING.format(name=name) for name in dict.fromkeys(names.values())]
+        if f64 in of_one_memory:
+            lines.insert(0, dialect.features["f64"])
+        dialect = attrs.evolve(dialect, storage=storage, preamble=(*dialect.preamble, *lines))
     if has_subgroups:
         attribute = f"__attribute__((intel_reqd_sub_group_size({SUBGROUP_SIZE})))"
         dialect = attrs.evolve(dialect, kernel=dialect.kernel.replace("__kernel ", f"__kernel {attribute}\n", 1))

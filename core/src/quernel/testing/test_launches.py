@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import quernel as qn
+from quernel.testing.fuzz.programs import kernel_of
 from quernel.testing.launching import is_interpreted, on
 
 
@@ -236,3 +237,30 @@ def test_many_points_run_on_all_that_the_device_has(quernel_device: Any) -> None
     hits = np.zeros(count, np.int32)
     on(quernel_device, count_1d).over(count)(hits)
     assert (hits == 1).all()
+
+
+# --- arrays that share memory -----------------------------------------------------------------------------------------
+
+POINT = np.dtype([("at", np.float32), ("tag", np.int32)])
+TWO_VIEWS = {
+    "f32 and u32": (np.float32, np.uint32, "y[i] = 1", "x[i] = -x[i]", "y[i]"),
+    "f64 and i64": (np.float64, np.int64, "y[i] = 1", "x[i] = -x[i]", "y[i]"),
+    "f32 and i16": (np.float32, np.int16, "y[2 * i + 1] = 1", "x[i] = 0", "y[2 * i + 1]"),
+    "f16 and u64": (np.float16, np.uint64, "y[i] = 0", "x[4 * i + 2] = 1", "y[i]"),
+    "i32 and a field": (np.int32, POINT, "y[i].tag = 5", "x[2 * i + 1] = 7", "y[i].tag"),
+    "f32 and a field": (np.float32, POINT, "y[i].tag = 5", "x[2 * i + 1] = 0", "y[i].tag"),
+}
+
+
+@pytest.mark.quernel_needs("host_access", "f64", "f16")
+@pytest.mark.parametrize("views", TWO_VIEWS)
+def test_arrays_of_two_types_may_be_one_memory(quernel_device: Any, views: str) -> None:
+    first, second, *statements, result = TWO_VIEWS[views]
+    body = "".join(f"    {line}\n" for line in (*statements, f"out[i] = {result}"))
+    kernel = kernel_of(f"@qn.kernel\ndef k(x, y, out):\n    i = qn.global_id()\n{body}")
+    found = {}
+    for device in ("reference", quernel_device):
+        x, out = np.full(16, 2, first), np.zeros(16)
+        on(device, kernel).over(4, block=2)(x, x.view(second), out)
+        found[device] = (x.tobytes(), out.tolist())
+    assert found[quernel_device] == found["reference"]
