@@ -220,8 +220,8 @@ OPENCL_C: Final = Dialect(
 
 
 _ALIASING: Final = (
-    "typedef {name} __attribute__((may_alias)) qn_{name}; typedef {name}2 __attribute__((may_alias)) qn_{name}2; "
-    "typedef {name}4 __attribute__((may_alias)) qn_{name}4;"
+    "typedef {name} __attribute__((may_alias)) qn_stored_{name}; typedef {name}2 __attribute__((may_alias)) qn_stored_{name}2; "
+    "typedef {name}4 __attribute__((may_alias)) qn_stored_{name}4;"
 )
 """A type, and its vectors, of memory that may be written as another one. Drivers refuse `-fno-strict-aliasing`."""
 
@@ -319,7 +319,7 @@ def opencl_dialect(
     dialect = OPENCL_C
     if of_one_memory:
         names = {dtype: dialect.memory_type(dtype) for dtype in sorted(of_one_memory, key=lambda dtype: dtype.name)}
-        storage = {**dialect.storage, **{dtype: f"qn_{name}" for dtype, name in names.items()}}
+        storage = {**dialect.storage, **{dtype: f"qn_stored_{name}" for dtype, name in names.items()}}
         lines = [_ALIASING.format(name=name) for name in dict.fromkeys(names.values())]
         if f64 in of_one_memory:
             lines.insert(0, dialect.features["f64"])
