@@ -28,7 +28,7 @@ DIGESTS = {
     "closing": "e1e78e401f0d",
     "compiling": "f91ba8cf70c6",
     "composites": "33fb47155eb5",
-    "conversions": "daea53e1cd95",
+    "conversions": "b4bcb77a9fdc",
     "discovery": "14925238e159",
     "errors": "27078386d061",
     "identity": "ea609f3f0b7e",

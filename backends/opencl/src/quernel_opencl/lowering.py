@@ -219,9 +219,8 @@ OPENCL_C: Final = Dialect(
 )
 
 
-_ALIASING: Final = (
-    "typedef {name} __attribute__((may_alias)) qn_stored_{name}; typedef {name}2 __attribute__((may_alias)) qn_stored_{name}2; "
-    "typedef {name}4 __attribute__((may_alias)) qn_stored_{name}4;"
+_ALIASING: Final = " ".join(
+    f"typedef {{name}}{length} __attribute__((may_alias)) qn_stored_{{name}}{length};" for length in ("", "2", "4")
 )
 """A type, and its vectors, of memory that may be written as another one. Drivers refuse `-fno-strict-aliasing`."""
 
@@ -249,7 +248,9 @@ QN_OWN_FLOAT(double, ulong)
 #endif"""
 """Where a branch or a choice decides which of two values goes on that are alike in all threads, that compiler takes the
 one that goes on for alike too, if the ways to them are long: a whole vector gets the value of its first thread. A
-launch has fewer than 2**40 threads along an axis, which the compiler does not know."""
+launch has fewer than 2**40 threads along an axis, which the compiler does not know.
+
+For processors with AVX-512 it rounds a float instead of making an integer of it and a float of that: -0.3 became -0."""
 
 _INTEL_SIGNS: Final = """\
 #define QN_OF __attribute__((overloadable)) static
@@ -329,7 +330,9 @@ def opencl_dialect(
         dialect = attrs.evolve(dialect, kernel=dialect.kernel.replace("__kernel ", f"__kernel {attribute}\n", 1))
     if is_intel_cpu:
         features = {**dialect.features, "own": _INTEL_OWN}
-        dialect = attrs.evolve(dialect, loop_start=_INTEL_LOOP, own="qn_own({0})", features=features)
+        dialect = attrs.evolve(
+            dialect, loop_start=_INTEL_LOOP, own="qn_own({0})", truncated="qn_own({0})", features=features
+        )
     if is_intel_cpu and has_barrier:
         preamble = (*dialect.preamble, *_INTEL_SIGNS.splitlines())
         dialect = attrs.evolve(

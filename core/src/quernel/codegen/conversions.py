@@ -24,11 +24,15 @@ class Conversions(Definitions):
         beyond = self._float(float(1 << (target.bits - target.is_signed)), source)
         most = self._int(target.max, target)
         head = self._head(target, name, (source, "x"))
+        cut = f"({c_type})x"
+        if self._dialect.truncated:
+            self.features["own"] = None
+            cut = self._dialect.truncated.format(cut)
         if not target.is_signed:
             zero = self._float(0.0, source)
-            return f"{head}{{\n    return x >= {beyond} ? {most} : x > {zero} ? ({c_type})x : 0;\n}}\n"
+            return f"{head}{{\n    return x >= {beyond} ? {most} : x > {zero} ? {cut} : 0;\n}}\n"
         least = self._float(float(target.min), source)
-        bounded = f"x >= {beyond} ? {most} : x >= {least} ? ({c_type})x : {self._int(target.min, target)}"
+        bounded = f"x >= {beyond} ? {most} : x >= {least} ? {cut} : {self._int(target.min, target)}"
         return f"{head}{{\n    return x != x ? 0 : {bounded};\n}}\n"
 
     def of_bits(self, dtype: DType) -> str:

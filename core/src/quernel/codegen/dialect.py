@@ -57,6 +57,8 @@ class Dialect:
         negated: the negative of a float; also spells -1 and -0 then. Empty where the language's own minus is right.
         own: an equal value that the compiler cannot take for alike in all threads; needs the feature `own`. Empty where
             compilers know by themselves which values are (see `quernel.codegen.own_values`).
+        truncated: an integer that was a float, as one that the compiler does not know to have been one; needs the
+            feature `own`. Empty where compilers know that integers have no negative zero.
         loop_start: a statement with which a loop starts that may branch inside; empty where none is needed.
         fma: `{0} * {1} + {2}` rounded once.
         fabs: the magnitude of a float.
@@ -100,6 +102,7 @@ class Dialect:
     fast_math: Mapping[MathFunction, str] = attrs.field(factory=dict)
     negated: str = ""
     own: str = ""
+    truncated: str = ""
     loop_start: str = ""
     fma: str
     fabs: str

@@ -12,6 +12,7 @@ import pytest
 import quernel as qn
 from quernel.testing import exact
 from quernel.testing.exact import BOOL, FLOATS, INTEGERS, SCALARS, array, assert_equal, edges, pairs
+from quernel.testing.fuzz.programs import kernel_of
 from quernel.testing.launching import on
 
 
@@ -44,6 +45,23 @@ def test_every_cast_is_exact(quernel_device: Any, source: Any, target: Any) -> N
     out = np.zeros(len(a), target.numpy)
     on(quernel_device, CASTS[target]).over(len(a))(array(a, source), out)
     assert_equal(out, [exact.cast(x, source, target) for x in a], a)
+
+
+@pytest.mark.quernel_needs("f64")
+@pytest.mark.parametrize("block", [1, 64])
+@pytest.mark.parametrize("through", [qn.i8, qn.i16, qn.i32, qn.i64, qn.u32], ids=str)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_integers_between_floats_have_no_negative_zero(
+    quernel_device: Any, dtype: Any, through: Any, block: int
+) -> None:
+    kernel = kernel_of(
+        f"@qn.kernel\ndef k(a, out):\n    i = qn.global_id()\n    out[i] = qn.{dtype}(qn.{through}(a[i]))\n"
+    )
+    a = [-0.0, -0.25, -0.75, 0.0, 0.25, 2.5] * 12
+    out = np.ones(len(a), dtype.numpy)
+    on(quernel_device, kernel).over(len(a), block=block)(array(a, dtype), out)
+    assert out.tolist() == [float(math.trunc(x)) for x in a]
+    assert not np.signbit(out).any()
 
 
 @qn.kernel
