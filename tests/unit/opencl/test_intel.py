@@ -15,7 +15,7 @@ import pytest
 from tests.unit.opencl.harness import infos
 
 from quernel.errors import DeviceError
-from quernel_opencl import _intel
+from quernel_opencl import _intel, _toolchain
 
 OPTIONS = "CL_CONFIG_LLVM_OPTIONS"
 LEFT_ALONE = "-disable-x86-scalar-to-vector"
@@ -83,6 +83,22 @@ def test_a_compiler_that_other_code_started_is_tried(library: Path, monkeypatch:
     assert f"{OPTIONS}={LEFT_ALONE}" in str(raised.value.fix)
     monkeypatch.setattr(_intel, "_is_right", lambda *_: True)
     assert _intel.open_context(Driver(), DEVICE) == [DEVICE]
+
+
+def test_what_is_tried_was_compiled_in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not infos():
+        pytest.skip("needs an OpenCL device, for example pip install quernel-opencl[pocl]")
+    import pyopencl
+    from pyopencl import cache, characterize
+
+    def kept(*_: object, **__: object) -> Any:
+        raise AssertionError("a binary of another process may be taken")
+
+    monkeypatch.setattr(pyopencl, "_PYOPENCL_NO_CACHE", False)
+    monkeypatch.setattr(characterize, "has_src_build_cache", lambda _: None)  # as of Intel's devices
+    monkeypatch.setattr(cache, "create_built_program_from_source_cached", kept)
+    context = _toolchain.context_of(_toolchain.find_devices()[0][0].key)
+    assert _intel._is_right(pyopencl, context, context.devices[0])
 
 
 # --- with the runtime itself ------------------------------------------------------------------------------------------

@@ -113,7 +113,10 @@ def _is_right(cl: Any, context: Any, device: Any) -> bool:
     """Whether the compiler gets a complement right that is the same in all threads."""
     import numpy as np
 
-    probe = cl.Kernel(cl.Program(context, _PROBE).build(devices=[device]), "probe")
+    # Not by pyopencl's class of programs: it would take a binary from its cache, of a compiler with other options.
+    program = cl._cl._Program(context, _PROBE)
+    program._build(b"", [device])
+    probe = cl.Kernel(program, "probe")
     queue, found = cl.CommandQueue(context, device), np.zeros(_PROBE_THREADS, np.int32)
     buffer = cl.Buffer(context, cl.mem_flags.WRITE_ONLY, found.nbytes)
     for a, b in ((3, 5), (-7, -2), (1 << 20, 0)):
