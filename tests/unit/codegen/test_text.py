@@ -444,6 +444,19 @@ def test_fields_of_a_packed_struct_are_read_byte_by_byte() -> None:
     assert "aligned(" not in made
 
 
+def test_two_structs_never_share_a_function_whatever_they_are_called() -> None:
+    inner = StructType("body", (StructField("mass", f64, 0),), 8, 8)
+    other = StructType("body_aligned_to_4", (StructField("tag", i32, 0),), 4, 4)
+    outer = StructType("pair", (StructField("one", other, 0), StructField("two", inner, 4)), 12, 4)
+    made = text(module((store("x", load("x", outer, const(1))),), arrays={"x": outer}))
+    heads = re.findall(r"^static (\w+) (qn_load_body\w*)\(", made, re.MULTILINE)
+    assert sorted(c_type for c_type, _ in heads) == ["body", "body_aligned_to_4"]
+    assert len({name for _, name in heads}) == 2
+    for field, name in ("one", "body_aligned_to_4"), ("two", "body"):
+        (called,) = re.findall(rf"qn_value\.{field} = (\w+)\(p \+ ", made)
+        assert (name, called) in heads
+
+
 def owned(body: tuple[Stmt, ...], **variables: DType) -> list[str]:
     """The lines of the kernel in which a value becomes the thread's own."""
     made = module(body, arrays={"x": f32, "y": f32}, scalars={"a": f32, "n": i64}, variables=dict(variables))

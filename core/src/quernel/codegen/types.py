@@ -47,6 +47,7 @@ class Types:
         self.definitions = [self._definition(struct) for struct in structs]
         self.functions: dict[str, str] = {}
         """Functions that load and store structs, each after those that it calls."""
+        self._function_names: dict[str, str] = {}
 
     def value(self, type_: ValueType) -> str:
         """The type of a value."""
@@ -173,9 +174,8 @@ class Types:
         components, a scalar from bytes.
         """
         if isinstance(type_, StructType):
-            sure = math.gcd(
-                alignment, type_.alignment
-            )  # One function serves every address that is aligned as it should.
+            # One function serves every address that is aligned as the type asks.
+            sure = math.gcd(alignment, type_.alignment)
             key = f"load {self._structs[type_]}{_less(sure, type_)} {kind.value}"
             loader = self.functions_for(key, lambda full: self._loader(full, type_, kind, sure))
             return primary(f"{loader}({address})")
@@ -294,11 +294,15 @@ class Types:
 
     def functions_for(self, key: str, make: Callable[[str], str]) -> str:
         """The name of a function of this text, whose definition `make(name)` gives when it is first asked for."""
-        full = HELPER_PREFIX + "".join(letter if letter.isalnum() else "_" for letter in key)
-        if full not in self.functions:
-            text = make(full)
-            self.functions[full] = text
-        return full
+        if key not in self._function_names:
+            name = HELPER_PREFIX + "".join(letter if letter.isalnum() else "_" for letter in key)
+            taken, full, number = self._function_names.values(), name, 1
+            while full in taken:  # Users' structs may be called what parts of keys become.
+                number += 1
+                full = f"{name}_{number}"
+            self._function_names[key] = full
+            self.functions[full] = make(full)
+        return self._function_names[key]
 
     def _definition(self, struct: StructType) -> str:
         lines = ["typedef struct {"]
