@@ -191,6 +191,26 @@ def test_wrong_device_of_the_variable_is_refused_by_the_variables_name(
     assert "set QUERNEL_DEVICE" in str(caught.value.fix)
 
 
+class OddError(DeviceError):
+    """A backend's own, made of other things than ours are."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"status {code}")
+
+
+def test_error_of_a_backend_with_no_fix_names_the_variable_too(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: object, info: object) -> Any:
+        raise OddError(7)
+
+    broken = ScriptedBackend("cpu", CPU)
+    monkeypatch.setattr(broken, "open", MethodType(refuse, broken))
+    installed(broken)
+    monkeypatch.setenv("QUERNEL_DEVICE", "cpu")
+    with pytest.raises(DeviceError, match=r"^QUERNEL_DEVICE='cpu' names no device .* status 7") as caught:
+        directory.current()
+    assert caught.value.fix == "set QUERNEL_DEVICE to another device, or unset it"
+
+
 def test_use_wins_over_the_default_and_that_over_the_variable(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(ScriptedBackend("cuda", CUDA), ScriptedBackend("cpu", CPU))
     assert directory.named() is None

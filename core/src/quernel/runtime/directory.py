@@ -133,9 +133,10 @@ class DeviceDirectory:
             return self.device(variable)
         except (DeviceError, PluginError) as error:
             # Nothing at the launch's line says so.
-            raise type(error)(
+            another = "set QUERNEL_DEVICE to another device, or unset it"
+            raise (PluginError if isinstance(error, PluginError) else DeviceError)(
                 f"QUERNEL_DEVICE={variable!r} names no device that can be used: {error.what}",
-                fix=f"{error.fix}; set QUERNEL_DEVICE to another device, or unset it",
+                fix=f"{error.fix}; {another}" if error.fix else another,
                 chain=error.chain,
             ) from error.__cause__
 
