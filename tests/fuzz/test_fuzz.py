@@ -129,11 +129,12 @@ def test_what_fails_is_printed_before_and_after_it_is_made_smaller(
     assert then == first.replace("seed 4:", "seed 4, made smaller:")
 
 
-def test_the_time_for_making_smaller_is_no_negative_number() -> None:
-    command = [sys.executable, "-m", "quernel.testing.fuzz", "--shrink-seconds", "-1"]
+@pytest.mark.parametrize("given", ["-1", "nan", "long"])
+def test_the_time_for_making_smaller_is_a_number_and_not_negative(given: str) -> None:
+    command = [sys.executable, "-m", "quernel.testing.fuzz", "--shrink-seconds", given]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 2
-    assert "argument --shrink-seconds: '-1' is no number of seconds, 0 or more" in done.stderr
+    assert f"argument --shrink-seconds: '{given}' is no number of seconds, 0 or more" in done.stderr
 
 
 def test_private_arrays_take_pages_and_never_more_than_devices_have() -> None:

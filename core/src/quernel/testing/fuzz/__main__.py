@@ -58,7 +58,10 @@ def main() -> int:
 
 def _seconds(text: str) -> float:
     """A duration that is not negative."""
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
     if not 0 <= seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, 0 or more")
     return seconds
