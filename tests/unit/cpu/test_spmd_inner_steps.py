@@ -114,6 +114,13 @@ def test_what_is_left_of_a_row_runs_in_the_code_for_the_edges(ndim: int) -> None
     assert len(re.findall(r"= call <\d+ x float> @llvm\.sqrt", source)) == 2, "inside, and at the edges"
 
 
+def test_a_branch_at_the_edges_that_only_stores_has_its_copy_for_when_every_lane_is_on() -> None:
+    text = "i = qn.global_id()\nif x[min(i + 1, n - 1)] > 3:\n    y[i] = z[i] // (z[i] + 1) + z[i] % 7"
+    made = compiler_for("spmd", "off", "x86-64-v3")
+    source = lowered(module_of(text, n=COUNT, x=A1, y=A1, z=A1), CONTIGUOUS, made).ir
+    assert len(re.findall(r"^whole\d+:$", source, re.MULTILINE)) == 2, "inside, and at the edges"
+
+
 @pytest.mark.parametrize("arrays", ["x", "xzx"])
 def test_what_a_statement_reads_at_one_index_is_read_in_one_branch(arrays: str) -> None:
     read = " + ".join(f"{array}[min(max(i - 2, 0), n - 1)]" for array in arrays)

@@ -402,7 +402,8 @@ class LaneBody(LaneExpressions):
 
         0 for any other.
         """
-        if self._edges and self._edges.issuperset(assigned_names(body)):
+        assigned = assigned_names(body)
+        if assigned and self._edges.issuperset(assigned):
             return 0
         size, gains = 0, 0
         for stmt in walk_statements(body):
