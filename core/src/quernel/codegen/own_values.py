@@ -45,7 +45,8 @@ class OwnValues:
         is_kernel = owner is module.kernel
         self._level: _Levels = analyse_uniformity(module).level if is_kernel else lambda _: Level.VARYING
         self._last_axis = module.kernel.ndim - 1
-        self._varying = self._varying_locals(owner)
+        self._varying: set[str] = set()
+        self._find_varying_locals(owner)
         self._ids = self._assigned(owner.body)
         returns = [stmt for stmt in walk_statements(owner.body) if isinstance(stmt, Return) and stmt.values]
         if len(returns) > 1:
@@ -76,8 +77,8 @@ class OwnValues:
                     pass
         return False
 
-    def _varying_locals(self, owner: Kernel | Function) -> set[str]:
-        """The locals of which every assignment varies, to a fixed point."""
+    def _find_varying_locals(self, owner: Kernel | Function) -> None:
+        """Finds the locals of which every assignment varies: all do, until one is seen that does not."""
         values: dict[str, list[Expr]] = {}
         others: set[str] = set()
         for stmt in walk_statements(owner.body):
@@ -94,7 +95,6 @@ class OwnValues:
                 if name in self._varying and not all(map(self._varies, values[name])):
                     self._varying.remove(name)
                     changed = True
-        return self._varying
 
     def _assigned(self, body: Body) -> set[int]:
         """Of each branch on which threads part ways, the last assignment of each local on the way that stands last."""

@@ -21,7 +21,7 @@ from quernel.codegen.reports import Reports
 from quernel.codegen.scope import ArrayCode, Scope
 from quernel.codegen.text import Binding, Code, Lines, call, infix, primary, unary
 from quernel.codegen.types import WIDEST_ALIGNMENT, Types
-from quernel.dtypes import DType, StructType, i64, u32, u64
+from quernel.dtypes import DType, StructType, ValueType, i64, u32, u64
 from quernel.ir.flow import has_one_trip
 from quernel.ir.nodes import (
     Alloc,
@@ -135,9 +135,7 @@ class BodyWriter:
     def _statement(self, stmt: Stmt) -> None:
         match stmt:
             case Assign():
-                value = self._value(stmt.value, stmt.loc)
-                if self._own is not None and self._own.has(stmt):
-                    value = self._types.own(value, stmt.value.type)
+                value = self._owned(stmt, self._value(stmt.value, stmt.loc), stmt.value.type)
                 self._lines.add(f"{self._target(stmt, stmt.name)} = {value};", stmt.loc)
             case Store():
                 indices = tuple(self._value(index, stmt.loc) for index in stmt.place.indices)
@@ -180,6 +178,11 @@ class BodyWriter:
 
     def _value(self, expr: Expr, loc: Location) -> Code:
         return self._expressions.value(expr, loc)
+
+    def _owned(self, stmt: Assign | Return | Subgroup, value: Code, type_: ValueType) -> Code:
+        """What the statement assigns or gives back, as the thread's own value where that has to be said."""
+        is_own = self._own is not None and self._own.has(stmt)
+        return self._types.own(value, type_) if is_own else value
 
     def _target(self, stmt: Stmt, name: str) -> str:
         """The local that a statement assigns, with its type where the statement declares it."""
@@ -284,9 +287,7 @@ class BodyWriter:
         self._lines.close()
 
     def _return(self, stmt: Return) -> None:
-        values = [self._value(value, stmt.loc) for value in stmt.values]
-        if self._own is not None and self._own.has(stmt):
-            values = [self._types.own(code, value.type) for code, value in zip(values, stmt.values, strict=True)]
+        values = [self._owned(stmt, self._value(value, stmt.loc), value.type) for value in stmt.values]
         if not values:
             self._lines.add("return;", stmt.loc)
         elif len(values) == 1:
@@ -342,8 +343,7 @@ class BodyWriter:
         result = call(template, value, *lanes)
         if dtype.is_bool and stmt.op is not SubgroupOp.BALLOT:
             result = infix(Binding.EQUALITY, "!=", result, primary("0"))
-        if self._own is not None and self._own.has(stmt):
-            result = self._types.own(result, self._variables[stmt.result])
+        result = self._owned(stmt, result, self._variables[stmt.result])
         self._lines.add(f"{self._target(stmt, stmt.result)} = {result};", stmt.loc)
 
     def _cells(self, stmt: Assert | Print) -> tuple[Code, ...]:
