@@ -83,6 +83,22 @@ def test_nowhere_to_go_means_none_and_one_warning(monkeypatch, caplog) -> None:
     assert "set QUERNEL_ENVIRONMENT to a folder" in caplog.text
 
 
+def test_relative_folder_in_a_folder_that_is_gone_is_nowhere_to_go(monkeypatch) -> None:
+    def gone() -> str:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setenv("QUERNEL_ENVIRONMENT", "relative/kernels")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getcwd", gone)
+        patched.setattr(os, "getcwdb", gone)
+        assert compilation_store("cpu", "fp") is None
+        assert "which cannot be found: No such file" in str(default_environment().unusable)
+        with pytest.raises(StoreError, match="'relative/kernels' is relative to the current folder") as raised:
+            environment("relative/kernels").__enter__()
+    assert raised.value.fix == "give an absolute path"
+    assert default_environment().path == os.path.abspath("relative/kernels")
+
+
 def test_environment_holds_inside_its_block_only(tmp_path) -> None:
     outside = current_environment()
     with environment(tmp_path / "a") as a:

@@ -35,7 +35,13 @@ class Environment:
         named = os.fspath(path) if isinstance(path, str | os.PathLike) else path
         if not isinstance(named, str) or "\0" in named:
             raise StoreError(f"{path!r} names no folder", fix="give the path of a folder as text or as a pathlib.Path")
-        self.path = os.path.abspath(os.path.expanduser(named))
+        try:
+            self.path = os.path.abspath(os.path.expanduser(named))
+        except OSError as error:  # There is no current folder any more that it could be relative to.
+            raise StoreError(
+                f"{named!r} is relative to the current folder, which cannot be found: {error.strerror}",
+                fix="give an absolute path",
+            ) from error
         self.store_path = os.path.join(self.path, "store")
         self.records_path = os.path.join(self.path, "records")
         self.locks_path = os.path.join(self.path, "locks")
@@ -156,16 +162,21 @@ def default_environment() -> Environment:
     Where there is no such folder the environment given is marked unusable: nothing is kept in it.
     """
     path = settings.environment_path()
-    if path is not None:
+    if path is None:
+        path = _user_cache()
+        if not os.path.isabs(path):
+            fix = "set QUERNEL_ENVIRONMENT to a folder"
+            return _nowhere(StoreError("this user has no home folder to keep compiled kernels in", fix=fix))
+    try:
         return _permanent(path)
-    folder = _user_cache()
-    if os.path.isabs(folder):
-        return _permanent(folder)
+    except StoreError as error:
+        return _nowhere(error)
+
+
+def _nowhere(reason: StoreError) -> Environment:
+    """An environment in which nothing is ever kept, and why."""
     nowhere = _permanent(os.path.join(os.sep, "nonexistent", "quernel"))
-    if nowhere.unusable is None:
-        nowhere.unusable = StoreError(
-            "this user has no home folder to keep compiled kernels in", fix="set QUERNEL_ENVIRONMENT to a folder"
-        )
+    nowhere.unusable = reason
     return nowhere
 
 
