@@ -481,6 +481,29 @@ def test_one_of_two_values_that_are_alike_in_all_threads_becomes_the_threads_own
     assert owned((nested, store("y", v)), v=f32) == ["v = own(a * a);"]
 
 
+def test_what_stays_on_one_way_need_not_become_the_threads_own() -> None:
+    v, t = Local(name="v", type=f32), Local(name="t", type=f32)
+    kept = Assign(name="t", value=binary(BinaryOp.ADD, A, A))
+    then, otherwise = (kept, Assign(name="v", value=t)), (Assign(name="v", value=A),)
+    assert owned((If(condition=IS_LARGE, then=then, otherwise=otherwise), store("y", v)), v=f32, t=f32) == [
+        "v = own(a);"
+    ]
+    both = (If(condition=IS_LARGE, then=then, otherwise=otherwise), store("y", v), store("x", t))
+    assert owned((Assign(name="t", value=A), *both), v=f32, t=f32) == ["t = own(a + a);", "v = own(a);"]
+
+
+@pytest.mark.parametrize("step", [const(1), Param(name="n", type=i64)])
+def test_a_loops_variable_that_is_read_behind_a_branch_becomes_the_threads_own(step: Expr) -> None:
+    m = Local(name="m", type=i64)
+    then, otherwise = (
+        For(variable="m", start=const(0), stop=const(stop), step=step, body=(store("x", A, m),)) for stop in (3, 5)
+    )
+    branch = If(condition=IS_LARGE, then=(then,), otherwise=(otherwise,))
+    assert owned((If(condition=IS_LARGE, then=(then,)),), m=i64) == []
+    (line,) = owned((Assign(name="m", value=const(0)), branch, store("y", A, m)), m=i64)
+    assert line.startswith("m = own(")
+
+
 def test_what_varies_by_itself_or_under_no_branch_needs_not_become_the_threads_own() -> None:
     v, i = Local(name="v", type=f32), Local(name="i", type=i64)
     of_thread = Assign(name="v", value=load("x", f32, i))

@@ -8,9 +8,10 @@ ways end with, compilers move behind them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from quernel.codegen.declarations import declarations
 from quernel.ir.analysis import assigned_names
 from quernel.ir.nodes import (
     Assign,
@@ -47,12 +48,12 @@ class OwnValues:
         self._last_axis = module.kernel.ndim - 1
         self._varying: set[str] = set()
         self._find_varying_locals(owner)
-        self._ids = self._assigned(owner.body)
+        self._ids = self._assigned(owner.body, declarations(owner.body, owner.locals).at)
         returns = [stmt for stmt in walk_statements(owner.body) if isinstance(stmt, Return) and stmt.values]
         if len(returns) > 1:
             self._ids.add(id(returns[-1]))
 
-    def has(self, stmt: Assign | Call | Return | Subgroup) -> bool:
+    def has(self, stmt: Assign | Call | For | Return | Subgroup) -> bool:
         """Whether what the statement assigns or gives back becomes the thread's own."""
         return id(stmt) in self._ids and not (isinstance(stmt, Assign) and self._varies(stmt.value))
 
@@ -96,8 +97,12 @@ class OwnValues:
                     self._varying.remove(name)
                     changed = True
 
-    def _assigned(self, body: Body) -> set[int]:
-        """Of each branch on which threads part ways, the last assignment of each local on the way that stands last."""
+    def _assigned(self, body: Body, declared: Mapping[int, str]) -> set[int]:
+        """Of each branch on which threads part ways, the last assignment of each local on the way that stands last.
+
+        `declared`: locals by the statements from which on they are there, up to the end of the nest. They go no further
+        than their way, and what is made of them there would be the thread's own on both ways.
+        """
         names: dict[int, dict[str, Stmt]] = {}  # by statement: the locals that it assigns, and where it does so last
         found: set[int] = set()
         for stmt in reversed(list(walk_statements(body))):
@@ -105,6 +110,8 @@ class OwnValues:
             for inner in bodies(stmt):  # What stands later replaces what stood before.
                 for part in inner:
                     last.update(names[id(part)])
+                for part in inner:
+                    last.pop(declared.get(id(part), ""), None)
             match stmt:
                 case Assign():
                     last[stmt.name] = stmt
@@ -112,6 +119,8 @@ class OwnValues:
                     last.update(dict.fromkeys(stmt.results, stmt))
                 case Subgroup():
                     last[stmt.result] = stmt
+                case For():
+                    last.setdefault(stmt.variable, stmt)
                 case If() if self._level(stmt.condition) == Level.VARYING:
                     found.update(map(id, last.values()))
                 case _:

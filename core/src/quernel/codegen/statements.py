@@ -179,7 +179,7 @@ class BodyWriter:
     def _value(self, expr: Expr, loc: Location) -> Code:
         return self._expressions.value(expr, loc)
 
-    def _owned(self, stmt: Assign | Return | Subgroup, value: Code, type_: ValueType) -> Code:
+    def _owned(self, stmt: Assign | For | Return | Subgroup, value: Code, type_: ValueType) -> Code:
         """What the statement assigns or gives back, as the thread's own value where that has to be said."""
         is_own = self._own is not None and self._own.has(stmt)
         return self._types.own(value, type_) if is_own else value
@@ -235,7 +235,7 @@ class BodyWriter:
             change = {1: "++", -1: "--"}.get(by) or f" {'+' if by > 0 else '-'}= {abs(by)}"
             self._lines.open(f"for ({c_type} {counter} = {start}; {limit}; {counter}{change})", stmt.loc)
             if not is_own:
-                self._lines.add(f"{variable} = {counter};", stmt.loc)
+                self._lines.add(f"{variable} = {self._owned(stmt, primary(counter), i64)};", stmt.loc)
         else:
             start, step = self._fixed(start, stmt.start, stmt), self._fixed(step, stmt.step, stmt)
             trips = self._trips(stmt, start, stop, step)
@@ -245,7 +245,8 @@ class BodyWriter:
             steps = infix(Binding.PRODUCT, "*", primary(counter), self._operators.as_unsigned(i64, step))
             current = infix(Binding.SUM, "+", self._operators.as_unsigned(i64, start), steps)
             target = f"const {c_type} {variable}" if is_own else variable
-            self._lines.add(f"{target} = ({c_type})({current});", stmt.loc)
+            value = self._owned(stmt, primary(f"({c_type})({current})"), i64)
+            self._lines.add(f"{target} = {value};", stmt.loc)
         self._loop_body(stmt.body, stmt.loc)
 
     def _trips(self, stmt: For, start: Code, stop: Code, step: Code) -> Code:

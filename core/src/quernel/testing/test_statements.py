@@ -805,6 +805,19 @@ for j in range(n):
     else:
         v, w = far(v - count), far(one)
 """,
+    "what both ways compute": """\
+v, w = (far(one), far(count)) if a[i] else (far(count), one)
+""",
+    "variables of loops": """\
+m = 0
+if a[i]:
+    for m in range(3):
+        w = far(w + one)
+else:
+    for m in range(5):
+        w = far(w)
+v = far(DTYPE(m) + count)
+""",
     "a way out": """\
 for j in range(n):
     v = far(v + count)
@@ -815,12 +828,12 @@ for j in range(n):
 }
 
 
-@pytest.mark.parametrize("dtype", [qn.i32, qn.f16, qn.f32], ids=str)
+@pytest.mark.parametrize("dtype", [qn.i32, qn.f16, qn.bf16, qn.f32], ids=str)
 @pytest.mark.parametrize("meeting", MEETINGS)
 def test_threads_that_parted_ways_bring_their_own_of_what_is_alike_in_all(
     quernel_device: Any, meeting: str, dtype: Any
 ) -> None:
-    body = MEETINGS[meeting].replace("range(n)", "range(len(a) // 16)")
+    body = MEETINGS[meeting].replace("range(n)", "range(len(a) // 16)").replace("DTYPE", f"qn.{dtype}")
     kernel = programs.kernel_of(
         FAR.format(dtype=dtype) + textwrap.indent(body, "    ") + "    out[i] = v + w * 3 + (1 if f else 0)\n"
     )
