@@ -620,7 +620,11 @@ LINKS = {
 }
 
 
-@pytest.mark.parametrize("is_checked", [False, True], ids=["unchecked", "checked"])
+@pytest.mark.quernel_needs("f64")
+@pytest.mark.parametrize(
+    "is_checked",
+    [pytest.param(False, id="unchecked"), pytest.param(True, id="checked", marks=pytest.mark.quernel_needs("checked"))],
+)
 @pytest.mark.parametrize("name", LINKS)
 def test_a_chain_of_comparisons_ends_at_the_first_that_does_not_hold(
     quernel_device: Any, name: str, is_checked: bool
