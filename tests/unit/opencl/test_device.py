@@ -22,9 +22,12 @@ from quernel.geometry import extent_geometry
 from quernel.identity import KernelId
 from quernel.ir.nodes import Assign, Binary, BinaryOp, For, Param
 from quernel.locations import Location
-from quernel_opencl import _toolchain
+from quernel.runtime.operations import Memory
+from quernel_opencl import _driver, _toolchain
+from quernel_opencl._toolchain import DeviceKey
 from quernel_opencl.compiler import OpenclCompiler
 from quernel_opencl.device import OpenclDevice
+from quernel_opencl.memory import BufferMemory
 from quernel_opencl.targets import device_key, target_of
 
 
@@ -94,6 +97,33 @@ def test_what_a_driver_does_not_fill_is_written_and_copied(
     found = np.empty(1000, np.uint8)
     device.copy_to_host(found, memory, 0, None)
     assert found.tobytes() == b"\0" * offset + pattern * count + b"\0" * (1000 - offset - size * count)
+
+
+@pytest.mark.parametrize(("size", "offset"), [(1, 0), (1, 3), (1, 2**31 - 40), (1, 2**31 + 1), (2, 6), (4, 0), (16, 8)])
+def test_a_driver_is_never_asked_for_2_to_the_31_patterns(
+    monkeypatch: pytest.MonkeyPatch, size: int, offset: int
+) -> None:
+    done: list[tuple[int, int]] = []
+
+    def fill(queue: object, buffer: object, start: int, pattern: bytes, count: int) -> None:
+        assert count < 2**31
+        assert start % len(pattern) == 0
+        assert start + len(pattern) * count <= 2**31
+        done.append((start, len(pattern) * count))
+
+    def copy(queue: object, target: object, start: int, source: object, source_start: int, nbytes: int) -> None:
+        assert source_start == offset
+        assert source_start + nbytes <= start == sum(done[-1])
+        done.append((start, nbytes))
+
+    monkeypatch.setattr(_driver, "fill", fill)
+    monkeypatch.setattr(_driver, "write", lambda queue, buffer, start, data: done.append((start, data.nbytes)))
+    monkeypatch.setattr(_driver, "copy", copy)
+    memory = BufferMemory(DeviceKey("", "", "", "", 0), most_bytes=2**40, maps_host_memory=False)
+    memory.fill(None, Memory(0, 2**40, None), offset, bytes(size), 2**33 // size)
+    assert done[0][0] == offset
+    assert all(sum(before) == after[0] for before, after in itertools.pairwise(done))
+    assert sum(done[-1]) == offset + 2**33
 
 
 @pytest.mark.parametrize(("to", "start", "nbytes"), [(8, 0, 100), (0, 8, 100), (5, 5, 50), (100, 0, 100), (7, 3, 0)])

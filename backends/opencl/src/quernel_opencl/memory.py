@@ -28,7 +28,9 @@ _NUMBERS: Final = 1 << 19
 _KEPT_ARGUMENTS: Final = 4096
 _WIDEST_PATTERN: Final = 128
 """Drivers fill with patterns of a power of two up to this many bytes, at multiples of their size."""
-
+_BEST_PATTERN: Final = 16
+"""Patterns of fewer bytes are repeated to that many: NVIDIA's driver (580.159) fills eight times as fast with 16 bytes
+as with one, and never returns from a fill of 2**31 or more patterns."""
 
 _FILLED_UNTIL: Final = 1 << 31
 """Drivers fill up to this offset: NVIDIA's (580.159) loses the queue, and the whole context, on one behind it."""
@@ -216,7 +218,14 @@ class BufferMemory:
             return
         if size <= _WIDEST_PATTERN and size.bit_count() == 1 and offset % size == 0 and offset + size <= _FILLED_UNTIL:
             filled = min(total, (_FILLED_UNTIL - offset) // size * size)
-            _driver.fill(queue, target.handle, offset, pattern, filled // size)
+            wide = max(size, _BEST_PATTERN)
+            start = min(-offset % wide, filled)
+            end = filled - (filled - start) % wide
+            for first, behind, part in ((0, start, size), (start, end, wide), (end, filled, size)):
+                if first < behind:
+                    _driver.fill(
+                        queue, target.handle, offset + first, pattern * (part // size), (behind - first) // part
+                    )
         else:
             filled = min(count, max(_WRITTEN_BYTES // size, 1)) * size
             _driver.write(queue, target.handle, offset, np.frombuffer(pattern * (filled // size), np.uint8))
@@ -224,6 +233,15 @@ class BufferMemory:
             part = min(filled, total - filled)
             _driver.copy(queue, target.handle, offset + filled, target.handle, offset, part)
             filled += part
+
+    def _fill_on_device(self, queue: Any, buffer: Any, offset: int, pattern: bytes, nbytes: int) -> None:
+        """Fills with a wide pattern from its first multiple to its last, and with the given one before and behind."""
+        wide = pattern * max(_BEST_PATTERN // len(pattern), 1)
+        start = min(-offset % len(wide), nbytes)
+        end = nbytes - (nbytes - start) % len(wide)
+        for first, behind, given in ((0, start, pattern), (start, end, wide), (end, nbytes, pattern)):
+            if first < behind:
+                _driver.fill(queue, buffer, offset + first, given, (behind - first) // len(given))
 
     def host_view(self, memory: Memory) -> memoryview | None:
         """The host does not see the bytes."""
