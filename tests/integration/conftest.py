@@ -35,7 +35,10 @@ class Installed:
         return done.stdout
 
     def pip_install(self, *packages: object) -> None:
-        self.run("-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+        pip = [sys.executable, "-m", "pip", "--python", str(self.python)]
+        command = [*pip, "install", "--quiet", "--disable-pip-version-check", *map(str, packages)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def plugin_package(folder: Path, name: str, backend: str, code: str) -> Path:
@@ -78,7 +81,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
     def make(folder: Path) -> None:
         for project in ("core", "backends/cpu"):
-            command = [sys.executable, "-m", "build", "--outdir", folder, ROOT / project]
+            command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT / project]
             subprocess.run(command, check=True, capture_output=True)
 
     found = sorted(made_once(tmp_path_factory, "wheels", make).glob("*.whl"))
@@ -91,7 +94,7 @@ def installed(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> I
     """They, the package of the tutorial and one that was just written, beside plugins that are broken."""
 
     def make(folder: Path) -> None:
-        venv.create(folder / "venv", with_pip=True)
+        venv.create(folder / "venv")
         Path(folder, "sources").mkdir()
         broken = "raise RuntimeError('no toolchain on this machine')"
         future = "QUERNEL_PLUGIN_API = 999\ndef quernel_backend(): ...\n"

@@ -166,7 +166,7 @@ def test_the_installed_backend_passes_its_own_tests_and_a_part_of_the_kit(instal
     own = installed.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_backend.py", cwd=tmp_path)
     assert "4 passed" in own
     kit = ("--pyargs", "quernel.testing.test_together", "quernel.testing.test_statements", "--quernel-backend", "c")
-    said = installed.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *kit, cwd=tmp_path)
+    said = installed.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *kit, "--quernel-quick", cwd=tmp_path)
     assert re.search(r"c: [1-9]\d+ passed, 0 failed", said), said
 
 

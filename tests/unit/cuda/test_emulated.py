@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
     "chosen",
     [
         "every_point and (5-1 or 257-1 or 1023-0) or range or strided",
-        "rows_of_blocks and (shape1 or shape2)",
+        "two_axes and (shape1 or shape2) or three_axes and shape1",
         "warps or shared_memory or atomics",
         "checked or prints or fast_mathematics",
     ],
