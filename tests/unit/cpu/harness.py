@@ -57,6 +57,11 @@ def lowered(
     return (using or compiler()).lower(made, ArtifactId(made.id, variant), CompilationRecording(), LOG)
 
 
+def emitted(made: Module, using: CpuCompiler) -> str:
+    """The IR of a kernel over whole arrays, which LLVM has not seen."""
+    return using._own(definition(made), CpuVariant(contiguous=True))[0]
+
+
 class Built:
     """A kernel loaded on the device."""
 
