@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -92,3 +93,27 @@ print("ended")
         [sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True, timeout=60
     )
     assert shown.stdout == "ended\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs signals of POSIX")
+def test_ctrl_c_ends_the_wait_for_compilations_at_the_end_of_a_process() -> None:
+    code = """
+import os, signal, threading
+from quernel.compiler import own_workers
+own_workers._END_TIMEOUT_S = 300.0
+started = threading.Event()
+own_workers.compilation_threads().submit(lambda: started.set() or threading.Event().wait(300))
+started.wait()
+def interrupt():
+    while not own_workers._is_ending:
+        threading.Event().wait(0.01)
+    threading.Event().wait(0.2)
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+print("ended")
+"""
+    root = Path(__file__).parents[3]
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True, timeout=60
+    )
+    assert (shown.stdout, shown.stderr) == ("ended\n", "")

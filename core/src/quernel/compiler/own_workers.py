@@ -67,13 +67,21 @@ _END_TIMEOUT_S = 2.0
 
 
 def _end() -> None:
-    """Waits a little for what runs; what is queued, and what comes from here on, runs on the thread that wants it."""
+    """Waits a little for what runs; what is queued, and what comes from here on, runs on the thread that wants it.
+
+    Ctrl-C ends the wait.
+    """
     global _is_ending
     _is_ending = True
     end_s = time.monotonic() + _END_TIMEOUT_S
     for workers in (_processes, _threads):
-        if workers is not None:
+        if workers is None:
+            continue
+        try:
             workers.shutdown(cancel_futures=True, timeout_s=max(0.0, end_s - time.monotonic()))
+        except KeyboardInterrupt:
+            end_s = 0.0
+            workers.shutdown(cancel_futures=True, timeout_s=0.0)
 
 
 def _renew_after_fork() -> None:
