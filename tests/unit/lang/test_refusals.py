@@ -264,7 +264,7 @@ EXPRESSIONS = [
         ("x[0] @ x[1]", "^^^^^^^^^^^", "the operator `@` is not defined", "as loops", T),
         ("x[0] if x[1] else True", "^^^^^^^^^^^^^^^^^^^^^^", "f32 on one side and bool", "cast one side", T),
         ("np.sqrt(x[0])", "^^^^^^^^^^^^^", "`np.sqrt` works on whole NumPy arrays", "`math.sqrt`", T),
-        ("np.minimum(x[0], 1)", "^^^^^^^^^^^^^^^^^^^", "works on whole NumPy arrays", "`min`", T),
+        ("np.minimum(x[0], 1)", "^^^^^^^^^^^^^^^^^^^", "works on whole NumPy arrays", "`min(a, b)`", T),
         ("math.gcd(4, 6)", "^^^^^^^^^^^^^^", "`math.gcd` cannot be called", "@qn.func", T),
         ("sum(x)", "^^^^^^", "`sum` has no meaning", "acc += …", S),
         ("len(range(3))", "    ^^^^^^^^", "`range` stands only behind `in`", "for k in range", S),

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
-import numpy as np
 
 from quernel import intrinsics
 from quernel.dtypes import DType, ScalarType, StructType, VectorType, bool_, dtype_of, u64
@@ -26,6 +25,7 @@ from quernel.lang.constants import constant
 from quernel.lang.conversions import cast
 from quernel.lang.elements import length_along
 from quernel.lang.functions_of_values import FUNCTIONS
+from quernel.lang.instead import instead_of_call, instead_of_numpy, is_of_a_library, is_of_numpy
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.memory import SPACES
 from quernel.lang.names import captured
@@ -272,30 +272,15 @@ def _refusal(lowering: FunctionLowering, node: ast.Call, function: object) -> Ex
         return lowering.refuse.type(
             node, f"`{name}` is a kernel, and a kernel is launched from the host", "make the shared part a @qn.func"
         )
-    if isinstance(function, types.FunctionType):
+    if is_of_numpy(function):
+        return lowering.refuse.type(node, f"`{name}` works on whole NumPy arrays", instead_of_numpy(name, function))
+    if isinstance(function, types.FunctionType) and not is_of_a_library(function):
+        if function.__name__ == "<lambda>":
+            return lowering.refuse.type(node, f"`{name}` is a lambda", "write it with def, under @qn.func")
         return lowering.refuse.type(
             node, f"`{name}` is an ordinary Python function", f"decorate it with @qn.func: `{function.__name__}`"
         )
-    if isinstance(function, np.ufunc) or getattr(function, "__module__", "").split(".")[0] == "numpy":
-        return lowering.refuse.type(
-            node, f"`{name}` works on whole NumPy arrays", f"use the scalar function: `{_scalar_function(name)}`"
-        )
-    fix = "use `math.…`, the functions of quernel, or a @qn.func"
-    if getattr(function, "__module__", None) == "math":
-        fix = "write a @qn.func of those of `math` that kernels have: " + ", ".join(
-            sorted(
-                str(getattr(known, "__name__", ""))
-                for known in FUNCTIONS
-                if getattr(known, "__module__", None) == "math"
-            )
-        )
-    return lowering.refuse.type(node, f"`{name}` cannot be called in a kernel", fix)
-
-
-def _scalar_function(name: str) -> str:
-    last = name.rsplit(".", 1)[-1]
-    renamed = {"absolute": "abs", "minimum": "min", "maximum": "max", "abs": "abs", "arctan2": "math.atan2"}
-    return renamed.get(last, f"math.{last}")
+    return lowering.refuse.type(node, f"`{name}` cannot be called in a kernel", instead_of_call(function))
 
 
 # --- what is called by name -------------------------------------------------------------------------------------------

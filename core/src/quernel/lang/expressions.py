@@ -15,6 +15,7 @@ from quernel.lang.compounds import equality, item_at, member, negated, operate
 from quernel.lang.constants import compare_constants, constant
 from quernel.lang.conversions import as_scalar, shortened, truth
 from quernel.lang.elements import Element, element_at, length_along, load, part_of, written_indices
+from quernel.lang.instead import instead_of_name
 from quernel.lang.lowering import FunctionLowering
 from quernel.lang.names import attribute, captured, find_name
 from quernel.lang.operators import binary, unary
@@ -147,14 +148,13 @@ def _name(lowering: FunctionLowering, node: ast.Name) -> Value:
     if not scope.is_local(name):
         is_found, value = find_name(lowering.function, name)
         if not is_found:
-            raise lowering.refuse.type(node, f"the name `{name}` is not defined", "define it, or check the spelling")
+            raise lowering.refuse.type(node, f"the name `{name}` is not defined", instead_of_name(name))
         return _resolved(lowering, captured(lowering.refuse, node, name, value))
     if scope.assigned is None or name not in scope.assigned:
-        raise lowering.refuse.type(
-            node,
-            f"`{name}` may be read here before it is assigned",
-            f"assign `{name}` before, on every way that leads here",
-        )
+        fix = f"assign `{name}` before, on every way that leads here"
+        if find_name(lowering.function, name)[0]:
+            fix += "; it is a local, as it is assigned here: to read the one outside, give the local another name"
+        raise lowering.refuse.type(node, f"`{name}` may be read here before it is assigned", fix)
     if name in scope.bound:
         return scope.bound[name]
     if name in scope.layouts:

@@ -5,35 +5,20 @@ from __future__ import annotations
 import builtins
 import enum
 import types
-from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from quernel import intrinsics
 from quernel.dtypes import DType
 from quernel.intrinsics import DeviceFunction, Intrinsic, Namespace
 from quernel.lang.constants import constant_of
+from quernel.lang.instead import instead_of_attribute
 from quernel.lang.refusals import Node, Refusals
 from quernel.lang.values import ObjectValue, TupleValue, Value
 
 __all__ = ["attribute", "captured", "find_name"]
 
 _MISSING = object()
-_IN_CUDA: Final = {
-    "grid": "qn.global_id()",
-    "gridsize": "qn.global_dim()",
-    "threadIdx": "qn.local_id()",
-    "blockIdx": "qn.block_id()",
-    "blockDim": "qn.block_dim()",
-    "gridDim": "qn.grid_dim()",
-    "laneid": "qn.subgroup.lane()",
-    "warpsize": "qn.subgroup.size()",
-    "syncthreads": "qn.barrier()",
-    "local": "qn.private(shape, T)",
-    "prange": "for k in range(…)",
-}
-"""Names that users of CUDA in Python know, and those of this language."""
 
 
 def find_name(function: types.FunctionType, name: str) -> tuple[bool, object]:
@@ -86,14 +71,6 @@ def captured(refuse: Refusals, node: Node, name: str, value: object) -> Value:
     return ObjectValue(value)
 
 
-def _meant(owner: object, name: str) -> str:
-    """What to write for an attribute that is not there."""
-    if name in _IN_CUDA and getattr(owner, "global_id", None) is intrinsics.global_id:
-        return f"write `{_IN_CUDA[name]}`"
-    near = get_close_matches(name, [each for each in dir(owner) if not each.startswith("_")], 1)
-    return f"did you mean `{near[0]}`?" if near else "check the spelling"
-
-
 def attribute(refuse: Refusals, node: Node, owner: ObjectValue, name: str) -> Value:
     """The attribute `name` of a module, class, enum or enum member, as it is now.
 
@@ -112,5 +89,5 @@ def attribute(refuse: Refusals, node: Node, owner: ObjectValue, name: str) -> Va
         )
     found = getattr(value, name, _MISSING)
     if found is _MISSING:
-        raise refuse.type(node, f"{label} has no attribute {name!r}", _meant(value, name))
+        raise refuse.type(node, f"{label} has no attribute {name!r}", instead_of_attribute(value, name))
     return captured(refuse, node, f"{label}.{name}", found)
