@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
 import quernel as qn
-from quernel.dtypes import ArrayType, ScalarType
+from quernel.dtypes import ArrayType
 from quernel.errors import KernelTypeError
 
 
@@ -60,7 +62,65 @@ def test_types_constants_and_arguments_all_specialize() -> None:
     assert by_type.definition.id == by_argument.definition.id
     assert by_type.definition.specialization.constants == (("n", 3),)
     assert power.specialize(x=qn.Array[qn.f64]).definition.specialization.parameters == (("x", ArrayType(qn.f64, 1)),)
-    assert saxpy.specialize(a=qn.f32).definition.specialization.parameters[0] == ("a", ScalarType(qn.f32))
+
+
+@attrs.frozen
+class Pair:
+    a: qn.f32
+    b: qn.Array1[qn.f32]
+
+
+@attrs.frozen
+class Single:
+    a: qn.f32
+
+
+@qn.kernel
+def of_pair(pair: Pair, v: qn.vec(qn.f32, 2)):
+    pair.b[0] = pair.a + v.x
+
+
+@qn.kernel
+def of_any_rank(x: qn.Array[qn.f32]):
+    x[qn.global_id()] = 0
+
+
+@qn.kernel
+def of_any_type(x: qn.Array2):
+    x[qn.global_id()] = 0
+
+
+@qn.kernel
+def counted(n: int, flag: bool, byte: qn.u8, x):
+    x[0] = byte + n if flag else 0
+
+
+@pytest.mark.parametrize(
+    ("make", "parameters"),
+    [
+        (lambda: saxpy.specialize(qn.f32), ["f64 weak", "array<f32, 1>", "array<f32, 1>"]),
+        (lambda: saxpy.specialize(np.float32(2)), ["f64 weak", "array<f32, 1>", "array<f32, 1>"]),
+        (lambda: saxpy.specialize(int), ["f64 weak", "array<f32, 1>", "array<f32, 1>"]),
+        (lambda: saxpy.specialize(x=qn.Array[qn.f32]), ["f64 weak", "array<f32, 1>", "array<f32, 1>"]),
+        (lambda: saxpy.specialize(x=qn.Array), ["f64 weak", "array<f32, 1>", "array<f32, 1>"]),
+        (lambda: copy2.specialize(qn.Array[qn.f32]), ["array<f32, 2>", "array<f32, 2>"]),
+        (lambda: of_any_rank.specialize(qn.Array1), ["array<f32, 1>"]),
+        (lambda: of_any_type.specialize(qn.Array[qn.f64]), ["array<f64, 2>"]),
+        (lambda: counted.specialize(x=qn.Array1[qn.i32]), ["i64 weak", "bool", "u8", "array<i32, 1>"]),
+        (lambda: counted.specialize(qn.i8, bool, int, qn.Array[qn.i32]), ["i64 weak", "bool", "u8", "array<i32, 1>"]),
+    ],
+)
+def test_types_are_those_of_a_launch_with_such_arguments(make: Any, parameters: list[str]) -> None:
+    assert [str(type_) for _, type_ in make().definition.specialization.parameters] == parameters
+
+
+def test_launch_finds_what_was_compiled_for_the_types_of_its_arguments(tmp_path: Path) -> None:
+    arguments = np.float32(2), np.zeros(3, np.float32), np.zeros(3, np.float32)
+    kernel = qn.kernel(saxpy.__wrapped__)
+    with qn.environment(tmp_path):
+        qn.device("cpu").compile([(kernel, (qn.f32, qn.Array1[qn.f32], qn.Array1[qn.f32]))])
+        with qn.no_compiling():
+            kernel.over(3, device="cpu")(*arguments)
 
 
 def test_rank_and_form_are_those_that_the_kernel_can_be_launched_in() -> None:
@@ -79,6 +139,19 @@ def test_rank_and_form_are_those_that_the_kernel_can_be_launched_in() -> None:
         (lambda: power.specialize(qn.Array1[qn.f32], m=3), "has no parameter 'm'"),
         (lambda: power.specialize(qn.Array1[qn.f32], x=qn.f32), "two values for 'x'"),
         (lambda: saxpy.specialize(x=np.zeros(3)), "parameter 'x' is an array of f32 and got one of f64"),
+        (lambda: saxpy.specialize(x=qn.Array1[qn.f64]), "array of f32, and the type given is an array of f64"),
+        (lambda: copy2.specialize(qn.Array1[qn.f32]), "of 2 axes, and the type given is an array of f32 of 1 axis"),
+        (lambda: saxpy.specialize(x=qn.f32), "parameter 'x' is an array of f32, and the type given is f32"),
+        (lambda: saxpy.specialize(qn.Array1[qn.f32]), "parameter 'a' is float, and the type given is an array of f32"),
+        (lambda: saxpy.specialize(bool), "parameter 'a' is float, and the type given is bool"),
+        (lambda: counted.specialize(float), "parameter 'n' is int, and the type given is float"),
+        (lambda: counted.specialize(flag=int), "parameter 'flag' is bool, and the type given is int"),
+        (lambda: counted.specialize(byte=qn.f32), "parameter 'byte' is u8, and the type given is f32"),
+        (lambda: copy2.warm(qn.Array2[qn.f64]), "array of f32 of 2 axes, and the type given is an array of f64"),
+        (lambda: qn.device("reference").compile([(copy2, (qn.f32,))]), "of 2 axes, and the type given is f32"),
+        (lambda: of_pair.specialize(Single), "parameter 'pair' is Pair, and the type given is Single"),
+        (lambda: of_pair.specialize(v=qn.vec(qn.f32, 4)), "'v' is vec<f32, 2>, and the type given is vec<f32, 4>"),
+        (lambda: of_pair.specialize(v=qn.f32), "'v' is vec<f32, 2>, and the type given is f32"),
     ],
 )
 def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:

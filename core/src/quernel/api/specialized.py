@@ -16,7 +16,7 @@ from quernel.dtypes import ArrayType, ParameterType, ScalarType, StructType, Val
 from quernel.errors import KernelTypeError
 from quernel.geometry import DEFAULT_BLOCKS, LaunchForm
 from quernel.kept import kept
-from quernel.runtime.argument_types import argument_type, constant_value
+from quernel.runtime.argument_types import argument_type, constant_value, refuse_other_compound, type_as_declared
 from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.definitions import ForeignOrigin, FunctionOrigin
 from quernel.runtime.directory import directory
@@ -209,6 +209,9 @@ def _as_declared(spec: Spec, value: Any) -> tuple[Spec, Any]:
     if is_type and not spec.is_const and (spec.is_compound or spec.declared is None):
         given = Spec(spec.name, declared_type(spec.name, value))
         if given.is_compound:
+            if spec.is_compound:
+                refuse_other_compound(spec, given)
+                given = spec
             return given, MISSING
     return spec, value
 
@@ -281,8 +284,6 @@ def _exact_type(launchable: Launchable, spec: Spec, given: Any, how_to_give: Cal
             read_vectors(spec, given)
         return argument_type(spec, given)
     wanted = declared_type(spec.name, given)
-    if isinstance(wanted, ScalarType):
-        return wanted
-    if isinstance(wanted, ArrayType) and isinstance(wanted.element, ValueType):
-        return ArrayType(wanted.element, 1 if wanted.ndim is None else wanted.ndim)
+    if isinstance(wanted, ScalarType | ArrayType):
+        return type_as_declared(spec, wanted)
     raise KernelTypeError(f"{given!r} is no exact type for parameter {spec.name!r}", fix="write qn.Array1[qn.f32]")

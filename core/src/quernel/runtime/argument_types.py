@@ -35,7 +35,16 @@ from quernel.wording import counted
 _ARRAY_PROTOCOLS = ("__array__", "__array_interface__")
 _DEVICE_PROTOCOLS = ("__dlpack__", "__cuda_array_interface__")
 
-__all__ = ["alignment_of", "argument_type", "constant_key", "constant_value", "convert_argument", "element_type"]
+__all__ = [
+    "alignment_of",
+    "argument_type",
+    "constant_key",
+    "constant_value",
+    "convert_argument",
+    "element_type",
+    "refuse_other_compound",
+    "type_as_declared",
+]
 
 
 def argument_type(spec: Spec, value: Any) -> ParameterType:
@@ -70,6 +79,70 @@ def argument_type(spec: Spec, value: Any) -> ParameterType:
     inferred = _inferred(spec.name, value)
     convert_argument(spec.name, inferred, value)
     return inferred
+
+
+def type_as_declared(spec: Spec, given: ScalarType | ArrayType) -> ParameterType:
+    """The type of a parameter for arguments of the type `given`: what a launch with them has, so that it finds it.
+
+    A parameter declared a number has the declared type, whatever number it gets; what one of the two leaves open of an
+    array's element and rank, the other says, and both leave a rank of 1.
+
+    Raises:
+        KernelTypeError: no argument of that type fits what was declared, or nobody says the elements' type.
+    """
+    declared = spec.declared
+    if isinstance(declared, ScalarType):
+        if isinstance(given, ArrayType) or not _is_taken(declared, given):
+            raise _unlike(spec, given)
+        return declared
+    if isinstance(given, ScalarType):
+        if isinstance(declared, ArrayType):
+            raise _unlike(spec, given)
+        return given
+    element, ndim = given.element, given.ndim
+    if isinstance(declared, ArrayType):
+        wanted = declared.element
+        if isinstance(wanted, StructType) and isinstance(element, StructType):
+            from quernel.runtime.compounds import matched_struct
+
+            element = matched_struct(spec.name, wanted, element)
+        elif isinstance(wanted, ValueType):
+            if element is not None and element != wanted:
+                raise _unlike(spec, given)
+            element = wanted
+        if declared.ndim is not None and ndim not in (None, declared.ndim):
+            raise _unlike(spec, given)
+        ndim = ndim if declared.ndim is None else declared.ndim
+    if not isinstance(element, ValueType):
+        raise KernelTypeError(f"{given} is no exact type for parameter {spec.name!r}", fix="write qn.Array1[qn.f32]")
+    return ArrayType(element, 1 if ndim is None else ndim)
+
+
+def refuse_other_compound(spec: Spec, given: Spec) -> None:
+    """Holds the kind of struct or vector that was given against the declared one, which a launch goes by.
+
+    Raises:
+        KernelTypeError: they differ. A structured dtype may stand for a class: its fields are found by name.
+    """
+    declared, other = spec.declared, given.declared
+    if declared != other and (isinstance(declared, ScalarType) or isinstance(other, ScalarType | type)):
+        raise _unlike(spec, other)
+
+
+def _is_taken(declared: ScalarType, given: ScalarType) -> bool:
+    """Whether a parameter that is declared a number takes numbers of the type `given`."""
+    if not (isinstance(declared.dtype, DType) and isinstance(given.dtype, DType)):
+        return declared == given
+    if (declared.dtype is bool_) is not (given.dtype is bool_):
+        return False
+    return declared.dtype.is_float or not given.dtype.is_float
+
+
+def _unlike(spec: Spec, given: object) -> KernelTypeError:
+    return KernelTypeError(
+        f"parameter {spec.name!r} is {_described(spec.declared)}, and the type given is {_described(given)}",
+        fix=f"leave {spec.name!r} out, since its annotation says its type; or annotate it otherwise",
+    )
 
 
 def convert_argument(name: str, declared: ScalarType, value: Any, bounds: tuple[int, int] | None = None) -> Any:
