@@ -89,6 +89,11 @@ def _as_count(value: Any, what: str, *, least: int) -> int:
     try:
         count = operator.index(value)
     except TypeError:
+        if hasattr(value, "shape") and hasattr(value, "dtype"):
+            raise LaunchError(
+                f"{what} is an array of shape {value.shape}, not an integer",
+                fix="pass the shape of that array, array.shape, or its length, len(array)",
+            ) from None
         raise LaunchError(
             f"{what} {value!r} is a {type(value).__name__}, not an integer", fix="pass integers"
         ) from None

@@ -118,6 +118,13 @@ def test_grid_forms(monkeypatch: Any) -> None:
         saxpy[1:2]
 
 
+@pytest.mark.parametrize("launch", [saxpy.over, saxpy.__getitem__, lambda array: saxpy[1, array]])
+def test_array_in_the_place_of_its_shape_is_refused_with_what_to_take_of_it(launch: Any) -> None:
+    for array in (np.zeros(3), qn.device("reference").zeros((3,))):
+        with pytest.raises(LaunchError, match=r"is an array of shape \(3,\), not an integer(?:.|\n)*array\.shape"):
+            launch(array)
+
+
 @pytest.mark.parametrize("extent", [-1, 2.5, True, (1, 2, 3, 4), range(0, 10, 2), "8", None])
 def test_extent_that_is_none_is_refused_at_its_line(extent: Any) -> None:
     with pytest.raises(LaunchError, match="extent"):

@@ -194,6 +194,26 @@ def test_list_fits_a_terminal_of_80_columns(capsys, environment, monkeypatch):
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_name_of_a_usual_length_stays_whole_in_80_columns(capsys, environment, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    keep(
+        environment, record(3, "blur_columns", backend="reference", why_missed=("target (kept for cpu x86_64-znver3)",))
+    )
+    _, out, _ = run(capsys, "list")
+    assert any("blur_columns" in line and "00030003" in line for line in out.splitlines())
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_row_is_one_line_where_there_is_no_terminal(capsys, environment, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    name, why = "a_kernel_of_" + "long_" * 30 + "name", "target (kept for cpu x86_64-znver3)"
+    keep(environment, record(3, name, worker="123456/MainThread", why_missed=(why,)))
+    _, out, _ = run(capsys, "list")
+    (line,) = (line for line in out.splitlines() if "00030003" in line)
+    assert name in line
+    assert why in line
+
+
 def test_backend_and_target_are_listed_and_shown(capsys, environment):
     keep(environment, record(3, "saxpy", backend="cuda", target="sm_90"), record(4, "older"))
     _, out, _ = run(capsys, "list")

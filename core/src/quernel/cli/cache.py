@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from quernel.cli.consoles import console
 from quernel.wording import counted
 
 if TYPE_CHECKING:
@@ -72,7 +73,6 @@ def list_kernels(order: str, reverse: bool, limit: int | None, as_json: bool) ->
     if as_json:
         click.echo(json.dumps([attrs.asdict(kernel) for kernel in kernels]))
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -83,10 +83,10 @@ def list_kernels(order: str, reverse: bool, limit: int | None, as_json: bool) ->
         table.add_row(
             escape(kernel.kernel_name), escape(kernel.backend), str(kernel.payload_bytes), used, kernel.key[:12]
         )
-    console = Console()
-    console.print(table)
+    output = console()
+    output.print(table)
     if len(kernels) < len(everything):
-        console.print(f"{counted(len(kernels), 'kernel')} of {len(everything)}")
+        output.print(f"{counted(len(kernels), 'kernel')} of {len(everything)}")
 
 
 @cache.command()

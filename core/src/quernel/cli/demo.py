@@ -12,6 +12,7 @@ import attrs
 import click
 import numpy as np
 
+from quernel.cli.consoles import console
 from quernel.wording import counted
 
 if TYPE_CHECKING:
@@ -272,7 +273,6 @@ def _step(kernel: str, found: Any, expected: Any, launch_ms: float, numpy_ms: fl
 
 
 def _report(device: Device, picture: Any, steps: list[_Step], records: _Records, output: Path) -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -304,11 +304,11 @@ def _report(device: Device, picture: Any, steps: list[_Step], records: _Records,
             f"{step.worst_error:.1e}" if step.worst_error else "none",
             "[green]yes[/]" if step.is_right else "[bold red]NO[/]",
         )
-    console = Console()
-    console.print(compiled)
+    screen = console()
+    screen.print(compiled)
     outcomes = [records.outcome_of(step.kernel) for step in steps]
     for outcome in _OUTCOMES:
         if outcome in outcomes:
-            console.print(f"{outcome}: {records.meaning_of(outcome)}")
-    console.print(ran)
-    console.print(f"Pictures: {escape(str(output))}/input.png, contrast.png, blurred.png, edges.png")
+            screen.print(f"{outcome}: {records.meaning_of(outcome)}")
+    screen.print(ran)
+    screen.print(f"Pictures: {escape(str(output))}/input.png, contrast.png, blurred.png, edges.png")

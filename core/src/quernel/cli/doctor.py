@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import click
 
+from quernel.cli.consoles import console
 from quernel.wording import counted
 
 __all__ = ["doctor"]
@@ -157,30 +158,29 @@ def doctor(as_json: bool) -> int:
         click.echo(json.dumps(tree))
         return 1 if findings else 0
 
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
+    output = console()
     table = Table("component", "version", title="Versions", title_justify="left")
     for name, text in versions.items():
         table.add_row(name, escape(text))
     for report in backends:
         for name, text in report.get("versions", {}).items():
             table.add_row(escape(f"{report['name']}: {name}"), escape(text))
-    console.print(table)
+    output.print(table)
     table = Table("backend", "from", "works", "devices", title="Backends", title_justify="left")
     for report in backends:
         names = ", ".join(report.get("devices", []))
         table.add_row(report["name"], escape(report["from"]), "yes" if report["ok"] else "no", escape(names))
-    console.print(table)
+    output.print(table)
     size = f", {counted(store['kernels'], 'kernel')}, {store['bytes'] / 2**20:.1f} MiB" if "kernels" in store else ""
     for name, text in settings.items():
-        console.print(f"{name}: {escape(text)}")
-    console.print(f"Store: {escape(store['environment'])}{size}")
+        output.print(f"{name}: {escape(text)}")
+    output.print(f"Store: {escape(store['environment'])}{size}")
     for note in notes:
-        console.print(f"[bold]{escape(note.where)}[/]: {escape(note.reason)}\n  to use it: {escape(note.fix)}")
+        output.print(f"[bold]{escape(note.where)}[/]: {escape(note.reason)}\n  to use it: {escape(note.fix)}")
     for finding in findings:
-        console.print(f"[bold red]{escape(finding.where)}[/]: {escape(finding.reason)}\n  fix: {escape(finding.fix)}")
-    console.print("Everything works." if not findings else f"{counted(len(findings), 'problem')}.")
+        output.print(f"[bold red]{escape(finding.where)}[/]: {escape(finding.reason)}\n  fix: {escape(finding.fix)}")
+    output.print("Everything works." if not findings else f"{counted(len(findings), 'problem')}.")
     return 1 if findings else 0

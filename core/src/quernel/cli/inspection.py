@@ -7,6 +7,8 @@ import json
 import attrs
 import click
 
+from quernel.cli.consoles import console
+
 __all__ = ["backends", "devices"]
 
 
@@ -21,7 +23,6 @@ def devices(backend: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([{**attrs.asdict(info), "spec": f"{info.backend}:{info.index}"} for info in found]))
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -30,7 +31,7 @@ def devices(backend: str | None, as_json: bool) -> None:
         memory = f"{info.memory_bytes / 2**30:.1f} GiB" if info.memory_bytes else ""
         details = ", ".join(f"{name} {value}" for name, value in info.details)
         table.add_row(f"{info.backend}:{info.index}", info.kind, escape(info.name), memory, escape(details))
-    Console().print(table)
+    console().print(table)
 
 
 @click.command()
@@ -43,7 +44,6 @@ def backends(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([attrs.asdict(info) for info in found]))
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -51,4 +51,4 @@ def backends(as_json: bool) -> None:
     for info in found:
         note = "" if info.ok else f"{info.reason}\nfix: {info.fix}"
         table.add_row(info.name, "yes" if info.ok else "no", info.distribution, info.version, escape(note))
-    Console().print(table)
+    console().print(table)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from quernel.cli.consoles import console
+
 if TYPE_CHECKING:
     from quernel.store import CompilationRecord
 
@@ -19,6 +21,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead
 _LAST = 50
 _KEY_DIGITS = 12
 _SHORT_KEY_DIGITS = 8
+_NAME_COLUMNS = 14
 
 
 @click.group()
@@ -46,7 +49,6 @@ def list_records(number: int | None, is_all: bool, kernel: str | None, outcome: 
         click.echo(_nothing(len(everything)), err=True)
         return
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -55,13 +57,14 @@ def list_records(number: int | None, is_all: bool, kernel: str | None, outcome: 
     for column in (0, 2, 5):
         table.columns[column].no_wrap = True
     table.columns[1].overflow = "fold"
+    table.columns[1].min_width = min(max(len(record.kernel) for record in shown), _NAME_COLUMNS)
     table.columns[4].min_width = len("compiled")
     table.columns[5].justify = "right"
     for record in shown:
         when, key, process = _when(record)[5:], record.key[:_SHORT_KEY_DIGITS], record.worker.partition("/")[0]
         cells = (when, record.kernel, key, record.backend, _outcome(record), _milliseconds(record), process)
         table.add_row(*(escape(_plain(cell)) for cell in (*cells, _why_missed(record))))
-    Console().print(table)
+    console().print(table)
     if len(shown) < len(found):
         click.echo(f"{len(found) - len(shown)} earlier ones are not shown: --all shows them", err=True)
 

@@ -142,7 +142,8 @@ class BackendCatalog:
         meant = get_close_matches(name, {*self.names(), *_EXTRAS}, 1)
         fix = f"did you mean {meant[0]!r}? " if meant else ""
         return PluginError(
-            f"no backend is named {name!r}; installed: {names}", fix=f"{fix}check the name, see qn.backends()"
+            f"no backend is named {name!r}; installed: {names}",
+            fix=f"{fix}check the name, see qn.backends() or `quernel backends`",
         )
 
 

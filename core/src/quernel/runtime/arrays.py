@@ -586,10 +586,13 @@ class DeviceArray:
             )
         refuse_masked(other, "a copy")
         dtype = other.dtype if isinstance(other, DeviceArray) else element_of(np.asarray(other).dtype)
-        if not is_alike(dtype, self.dtype) or other.shape != self.shape:
+        is_shaped = other.shape == self.shape
+        if not is_alike(dtype, self.dtype) or not is_shaped:
+            fixes = [] if is_alike(dtype, self.dtype) else ["convert one of them first, with .astype(...)"]
+            fixes += [] if is_shaped else ["take the part that fits, such as array[:n], or .reshape(...)"]
             raise KernelTypeError(
                 f"a copy between {self.dtype} of shape {self.shape} and {dtype} of shape {other.shape}",
-                fix="convert with .astype(...) and make the shapes equal first",
+                fix="; ".join(fixes),
             )
 
     def _check_readable(self) -> None:

@@ -88,7 +88,8 @@ def _numbered(
     noun = f"{kind} devices" if kind else "devices"
     shown = ", ".join(f"{info.backend}:{info.index} ({info.name})" for info in among) or "none"
     raise DeviceError(
-        f"there is no device {choice}; {choice.backend} has these {noun}: {shown}", fix="see qn.devices()"
+        f"there is no device {choice}; {choice.backend} has these {noun}: {shown}",
+        fix="see qn.devices(), or `quernel devices`",
     )
 
 

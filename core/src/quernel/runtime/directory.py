@@ -240,7 +240,9 @@ class DeviceDirectory:
                 if len(choices) == 1:
                     raise
                 reasons.append(f"{choice}: {error.what}")
-        raise DeviceError(f"none of {spec!r} is there", fix="see qn.devices()", chain=tuple(reasons))
+        raise DeviceError(
+            f"none of {spec!r} is there", fix="see qn.devices(), or `quernel devices`", chain=tuple(reasons)
+        )
 
     def _chosen(self, choice: DeviceChoice, name: str) -> Device:
         if not self._source.names():
@@ -262,7 +264,10 @@ class DeviceDirectory:
         if isinstance(devices, Unavailable):
             raise DeviceError(f"{name} has no devices: {devices.reason}", fix=devices.fix)
         shown = ", ".join(f"{info.backend}:{info.index} ({info.name})" for info in devices) or "none"
-        raise DeviceError(f"no device of {name} matches {choice.selector!r}; it has: {shown}", fix="see qn.devices()")
+        raise DeviceError(
+            f"no device of {name} matches {choice.selector!r}; it has: {shown}",
+            fix="see qn.devices(), or `quernel devices`",
+        )
 
     def _automatic(self) -> Device:
         reasons: list[str] = []

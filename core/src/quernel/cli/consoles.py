@@ -1,0 +1,26 @@
+"""Where the commands print their tables."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["console"]
+
+_UNBOUNDED: Final = 10_000
+"""Columns that no table needs."""
+
+
+def console() -> Console:
+    """The standard output, as wide as its terminal.
+
+    A file and a pipe have no width: nothing is broken there, so that whoever searches or cuts finds a row in one line.
+    `COLUMNS` gives them one.
+    """
+    from rich.console import Console
+
+    made = Console()
+    return made if made.is_terminal or os.environ.get("COLUMNS") else Console(width=_UNBOUNDED)
