@@ -465,3 +465,27 @@ def test_copy_that_does_not_fit_says_what_differs_and_no_more(other: Any, says: 
             transfer(other)
         assert re.search(says, caught.value.fix or "")
         assert says_not not in (caught.value.fix or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("sum", r"with a\.numpy\(\)\.sum$"),
+        ("flat", r"with a\.numpy\(\)\.flat$"),
+        ("get", r"write a\.numpy\(\), which"),
+        ("tolist", r"write a\.numpy\(\), which"),
+        ("nothing", "has no attribute 'nothing'$"),
+        ("__nothing__", "has no attribute '__nothing__'$"),
+    ],
+)
+def test_attribute_of_other_arrays_says_what_this_one_has(name: str, says: str) -> None:
+    array = qn.device("reference").zeros(3)
+    assert not hasattr(array, name)
+    with pytest.raises(AttributeError, match=says):
+        getattr(array, name)
+
+
+def test_protocol_that_a_device_cannot_speak_still_says_why() -> None:
+    array = qn.device("reference").zeros(3)
+    with pytest.raises(AttributeError, match="arrays of reference:0 have no __cuda_array_interface__"):
+        _ = array.__cuda_array_interface__

@@ -100,6 +100,10 @@ class _HostBytes:
         self.__array_interface__ = allocation.host.__array_interface__
 
 
+_TO_HOST = frozenset({"asnumpy", "copy_to_host", "cpu", "detach", "get", "to_host", "to_numpy", "tolist"})
+"""How arrays of other libraries come to the host."""
+
+
 @final
 class DeviceArray:
     """An array on a device. Indexing gives views; nothing is copied but by the methods that say so.
@@ -167,6 +171,19 @@ class DeviceArray:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{name!r} of a device array cannot be deleted")
+
+    if not TYPE_CHECKING:  # a type checker knows what is there
+
+        def __getattr__(self, name: str) -> Any:
+            """Refuses; what arrays on the host have, or other libraries' arrays on devices, with what to write."""
+            if name.startswith("__"):
+                return object.__getattribute__(self, name)  # which says why a protocol is not spoken
+            shown = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _TO_HOST:
+                shown += "\n  fix: write a.numpy(), which waits and copies to the host"
+            elif hasattr(np.ndarray, name):
+                shown += f"\n  fix: write a kernel, or compute on the host with a.numpy().{name}"
+            raise AttributeError(shown, name=name, obj=self)
 
     def __eq__(self, other: object) -> bool:
         if other is self:
