@@ -91,6 +91,7 @@ def test_types_constants_and_blocks_are_given(file: str) -> None:
         (("{file}:filled", "--target", "cpu", "--const", "n=three"), "is no Python literal"),
         (("{file}:saxpy", "--target", "cpu", "--block", "many"), "is no integer"),
         (("{file}:saxpy", "--target", "cpu", "--emit", "ptx"), "cpu has no ptx to show"),
+        (("{file}:saxpy", "--target", "gpu"), "is a kind of device, not a target: name one, such as cuda:sm_90"),
     ],
 )
 def test_what_is_wrong_is_said(file: str, arguments: tuple[str, ...], message: str) -> None:

@@ -89,6 +89,14 @@ def test_wrong_arguments_are_refused_as_a_call_would_and_show_the_parameters(
     assert caught.value.fix == "its parameters are (a, b, c, d=4, e, g=6)"
 
 
+@pytest.mark.parametrize("first", ["self", "cls"])
+def test_a_kernel_in_a_class_that_wants_itself_says_that_it_gets_nothing(first: str) -> None:
+    with pytest.raises(KernelTypeError, match="misses the argument 'x'") as caught:
+        _parameters(f"def f({first}, x): pass").bind((1,), {})
+    assert caught.value.fix is not None
+    assert f"gets no {first} by itself" in caught.value.fix
+
+
 def test_star_arguments_are_refused_at_the_definition() -> None:
     for source in ("def f(*xs): pass", "def f(**xs): pass"):
         with pytest.raises(KernelSyntaxError, match="name every parameter"):

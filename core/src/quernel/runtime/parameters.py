@@ -277,7 +277,10 @@ class Parameters:
             name if default is MISSING else f"{name}={default!r}"
             for name, default in zip(self.names, self._defaults, strict=True)
         )
-        return KernelTypeError(f"kernel {self.function_name} {what}", fix=f"its parameters are ({shown})")
+        fix = f"its parameters are ({shown})"
+        if self.names[:1] in (("self",), ("cls",)):
+            fix += f"; a kernel in a class is a function as any other, which gets no {self.names[0]} by itself"
+        return KernelTypeError(f"kernel {self.function_name} {what}", fix=fix)
 
 
 def _defaults(function: FunctionType, names: tuple[str, ...]) -> tuple[object, ...]:
