@@ -13,6 +13,7 @@ import pytest
 
 import quernel as qn
 from quernel.errors import DeviceError, KernelTypeError, LaunchError
+from quernel.testing.outcomes import not_declared
 
 NUMBERS = (qn.i8, qn.i16, qn.i32, qn.i64, qn.u8, qn.u16, qn.u32, qn.u64, qn.f16, qn.bf16, qn.f32, qn.f64)
 SHAPES = [(1,), (7,), (3, 5), (2, 3, 4), (2, 1, 3, 2)]
@@ -301,6 +302,25 @@ def test_more_memory_than_there_is_is_an_error_and_does_no_harm(quernel_device: 
     assert caught.value.fix
     assert there.numpy().tolist() == [4] * 10
     assert quernel_device.full(10, 6, qn.i32).numpy().tolist() == [6] * 10
+
+
+@pytest.mark.quernel_needs(memory_bytes=24 * 2**30)
+def test_more_than_4_gib_are_filled_and_copied_whole(quernel_device: Any) -> None:
+    """Drivers count bytes and elements in 31 or 32 bits here and there. The host's memory has other tests."""
+    if quernel_device.is_host_accessible:
+        pytest.skip(not_declared(["memory apart from the host's"], quernel_device.info.backend))
+    length = 2**32 + 40
+    there = quernel_device.full(length, 3, qn.u8)
+    there[3 : length - 2] = 7
+    there[2**31 : 2**31 + 5] = 9
+    wanted = [3] * 3 + [7] * 57 + [7] * 20 + [9] * 5 + [7] * 35 + [7] * 58 + [3] * 2
+    for found in (there, there.copy()):
+        parts = [found[first : first + 60].numpy() for first in (0, 2**31 - 20, 2**32 - 20)]
+        assert np.concatenate(parts).tolist() == wanted
+    pairs = quernel_device.full(length // 2, 0x0102, qn.u16)
+    pairs[1:-1] = 0x0304
+    parts = [pairs[first : first + 20].numpy() for first in (0, 2**30 - 10, 2**31)]
+    assert np.concatenate(parts).tolist() == [0x0102] + [0x0304] * 58 + [0x0102]
 
 
 def test_a_shape_that_is_none_is_refused(quernel_device: Any) -> None:
