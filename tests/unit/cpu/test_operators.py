@@ -229,7 +229,7 @@ def test_every_narrow_float_keeps_its_value_through_f32(target: DType) -> None:
 
 
 def test_narrow_floats_without_hardware_round_as_with_it() -> None:
-    unit, code = Unit(frozenset(), lambda name: ()), Code()
+    unit, code = Unit(frozenset(), lambda name: (), lambda: False), Code()
     code.end(f"ret i16 {float_to_bits(Arithmetic(unit, code, fast_math=False), f16, '%x')}")
     unit.add_function(code.function("i16 @narrowed(float %x)"))
     code = Code()

@@ -54,11 +54,18 @@ class Body:
     id: qn.i32
 
 
+MANY = 70
+KINDS = (qn.f32, qn.i64, qn.u8, qn.f64, qn.i16, qn.bool, qn.f16)
+Wide = attrs.make_class(
+    "Wide", {f"f{n}": attrs.field(type=KINDS[n % len(KINDS)]) for n in range(MANY)}, frozen=True, slots=True
+)
+
 OUTER, BODY = ArrayType(struct_of(Outer), 1), ArrayType(struct_of(Body), 1)
+WIDE = ArrayType(struct_of(Wide), 1)
 
 
 def module_of(body: str, *launch: Any, **types: Any) -> Module:
-    return module_of_body(body, *launch, classes=(Inner, Outer, Body), **types)
+    return module_of_body(body, *launch, classes=(Inner, Outer, Body, Wide), **types)
 
 
 @cache
@@ -180,6 +187,93 @@ def test_elements_anywhere_are_those_that_are_meant(way: CpuCompiler, of: ArrayT
     sources = np.where(at % 3 != 1, at, np.arange(size))
     for name in mine.dtype.names or [...]:
         assert np.array_equal(mine[name][at[at]], given[name][sources])
+
+
+def swapped_fields(value: str) -> str:
+    """A `Wide` of another's fields, each where the next one of its type was."""
+    step = len(KINDS)
+    return f"Wide({', '.join(f'{value}.f{(number + step) % MANY}' for number in range(MANY))})"
+
+
+WIDE_BODY = f"""\
+i = qn.global_id()
+mine = s[at[i]]
+if turn[i] > 0:
+    mine = s[i]
+    if turn[i] > 1:
+        mine = {swapped_fields("mine")}
+        part[at[i]].f69 = mine.f6
+        part[at[i]].f3 = mine.f3
+if turn[i] < 3:
+    out[at[i]] = mine
+"""
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_structs_of_many_fields_are_those_that_are_meant(way: CpuCompiler, size: int) -> None:
+    random, dtype = np.random.default_rng(size), numpy_of(WIDE)
+    at, turn = random.permutation(size), random.integers(0, 4, size)
+    s, out, part = np.zeros(size, dtype), poisoned(WIDE, size), poisoned(WIDE, size)
+    swapped = np.zeros(size, dtype)
+    for number in range(MANY):
+        s[f"f{number}"] = random.integers(0, 2 if KINDS[number % len(KINDS)] is qn.bool else 100, size)
+    for number in range(MANY):
+        swapped[f"f{number}"] = s[f"f{(number + len(KINDS)) % MANY}"]
+    expected, expected_part = poisoned(WIDE, size), poisoned(WIDE, size)
+    for i in range(size):
+        value = (s[at[i]], s[i], swapped[i], swapped[i])[turn[i]]
+        if turn[i] > 1:
+            expected_part["f69"][at[i]], expected_part["f3"][at[i]] = value["f6"], value["f3"]
+        if turn[i] < 3:
+            for name in dtype.names or ():  # What lies between them stays.
+                expected[name][at[i]] = value[name]
+    types = {"s": WIDE, "at": A1, "turn": A1, "out": WIDE, "part": WIDE}
+    built(way, WIDE_BODY, **types).over(size, s, at, turn, out, part)
+    assert out.tobytes() == expected.tobytes()
+    assert part.tobytes() == expected_part.tobytes()
+
+
+def test_fields_are_read_where_they_stand_and_as_they_are_then(way: CpuCompiler) -> None:
+    """An index changes, and fields are written, among reads of several fields of one element."""
+    lines = []
+    for number in range(0, MANY, 7):
+        lines += [f"total += s[j].f{number} + s[j].f{number + 3}", "j = at[j]"]
+        lines += [f"total += s[j].f{number} + s[j].f{number + 3}"]
+        lines += [f"before = own[i].f{number + 3} + own[i].f{number}", f"own[i].f{number + 3} = number[i] + {number}"]
+        lines += [f"total += before + 2.0 * own[i].f{number + 3}"]
+    body = "i = qn.global_id()\nj = at[i]\ntotal = 0.0\nif i % 3 != 1:\n"
+    body += "".join(f"    {line}\n" for line in lines) + "out[i] = total"
+    size = 50
+    random = np.random.default_rng(1)
+    at, numbers, out = random.permutation(size), random.integers(0, 9, size), np.zeros(size)
+    s, own = np.zeros((2, size), numpy_of(WIDE))
+    for number in range(0, MANY, 7):
+        for array in (s, own):
+            array[f"f{number}"], array[f"f{number + 3}"] = random.integers(0, 100, (2, size))
+    expected = np.zeros(size)
+    for i in (i for i in range(size) if i % 3 != 1):
+        j = at[i]
+        for number in range(0, MANY, 7):
+            near, far = f"f{number}", f"f{number + 3}"
+            for element in (s[j], s[at[j]], own[i]):
+                expected[i] += float(element[near]) + float(element[far])
+            expected[i] += 2.0 * float(numbers[i] + number)
+            j = at[j]
+    kept = own.copy()
+    types = {"s": WIDE, "own": WIDE, "at": A1, "number": A1, "out": ArrayType(qn.f64, 1)}
+    built(way, body, **types).over(size, s, own, at, numbers, out)
+    assert out.tolist() == expected.tolist()
+    on = np.arange(size) % 3 != 1
+    for number in range(0, MANY, 7):
+        kept[f"f{number + 3}"][on] = (numbers + number)[on]
+    assert own.tolist() == kept.tolist()
+
+
+def test_code_of_many_fields_is_short(lanes: CpuCompiler) -> None:
+    """As a gather and a scatter for each field it took LLVM ten seconds or more, as there are blocks for each lane."""
+    low = lowered(module_of(WIDE_BODY, s=WIDE, at=A1, turn=A1, out=WIDE, part=WIDE), CONTIGUOUS, lanes)
+    assert low.is_vector_code
+    assert len(low.object_code) < 120_000
 
 
 @pytest.mark.parametrize("size", [5, 40])

@@ -22,6 +22,7 @@ __all__ = [
     "Library",
     "assembly",
     "compile_ir",
+    "gathers",
     "host",
     "load_object",
     "load_symbols",
@@ -171,6 +172,22 @@ def assembly(text: str, triple: str, cpu: str, features: str, *, is_vector_code:
     """The assembly of the object code that `compile_ir` gives."""
     with _optimized(text, triple, cpu, features, is_vector_code=is_vector_code) as (module, machine):
         return str(machine.emit_assembly(module))
+
+
+@cache
+def gathers(triple: str, cpu: str, features: str) -> bool:
+    """Whether LLVM has elements that lie anywhere loaded by one instruction on that processor.
+
+    Some have such an instruction that is slower than a load for each element, which is what LLVM makes there.
+    """
+    lanes = "<8 x ptr> %at, <8 x i1> %on, <8 x float> zeroinitializer"
+    text = (
+        "declare <8 x float> @llvm.masked.gather.v8f32.v8p0(<8 x ptr>, <8 x i1>, <8 x float>)\n"
+        "define <8 x float> @f(<8 x ptr> %at, <8 x i1> %on) {\n"
+        f"  %found = call <8 x float> @llvm.masked.gather.v8f32.v8p0({lanes})\n"
+        "  ret <8 x float> %found\n}\n"
+    )
+    return "gather" in assembly(text, triple, cpu, features, is_vector_code=True)
 
 
 def merged_ir(text: str, function: str, expected: str, main: str) -> str:

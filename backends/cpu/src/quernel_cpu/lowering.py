@@ -22,6 +22,7 @@ from quernel.geometry import MAX_NDIM, LaunchForm
 from quernel.ir.nodes import Assert, Kernel, Module, Parameter
 from quernel.ir.segments import SegmentedKernel
 from quernel.ir.walk import walk_statements
+from quernel_cpu import _toolchain
 from quernel_cpu.emission.arithmetic import Arithmetic
 from quernel_cpu.emission.arrays import ArrayOperands
 from quernel_cpu.emission.bodies import emit_function
@@ -120,7 +121,12 @@ def _lower_kernel(
 ) -> tuple[Unit, str]:
     """A unit with the entry point, and the mark of accesses that have no dependences between threads."""
     features = enabled_features(target)
-    unit = Unit(features, lambda name: vector_functions(target, features, name))
+
+    def gathers() -> bool:
+        machine = target.detail("triple"), target.detail("cpu"), target.detail("features")
+        return "avx2" in features and _toolchain.gathers(*machine)
+
+    unit = Unit(features, lambda name: vector_functions(target, features, name), gathers)
     code = Code()
     group = unit.metadata("")
     mark = f", !llvm.access.group {group}"

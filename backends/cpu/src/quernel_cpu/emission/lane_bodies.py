@@ -17,7 +17,6 @@ from typing import assert_never
 import attrs
 
 from quernel.dtypes import DType, bool_, i64, u64
-from quernel.ir.analysis import assigned_names
 from quernel.ir.flow import has_one_trip
 from quernel.ir.nodes import (
     Alloc,
@@ -60,8 +59,8 @@ from quernel_cpu.emission.lane_scope import LaneScope
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value, uniform
 from quernel_cpu.emission.leaves import Part, leaves, part_at
 from quernel_cpu.emission.loops import num_trips
-from quernel_cpu.emission.part_groups import loads_together, stores_together
-from quernel_cpu.emission.shapes import Lanes, Layout, Shapes, argument_layouts
+from quernel_cpu.emission.part_groups import is_most, loads_together, stores_together
+from quernel_cpu.emission.shapes import Lanes, Layout, Shapes, argument_layouts, assigned_by
 from quernel_cpu.emission.subgroups import SubgroupEmitter
 from quernel_cpu.emission.text import Code, Unit
 from quernel_cpu.emission.values import scalar, splat, zero
@@ -136,7 +135,11 @@ class LaneBody(LaneExpressions):
 
     def start(self, body: Body, taken: Mapping[str, Value]) -> None:
         """Sets locals to what earlier segments left, the others to zero."""
-        self._wholes = frozenset(id(load) for load in loads_together(body, self._element))
+        loads = list(loads_together(body))
+        self._alike = {id(load): group for group in loads for load in group}
+        self._wholes = frozenset(
+            id(load) for group in loads if is_most(group, self._element(group[0].place.root)) for load in group
+        )
         groups = list(stores_together(body))
         self._together = {id(group[0]): group for group in groups}
         self._behind = frozenset(id(stmt) for group in groups for stmt in group[1:])
@@ -211,6 +214,8 @@ class LaneBody(LaneExpressions):
             return skip or own_skip
 
         for number, stmt in enumerate(body):
+            if number == 0 or not isinstance(body[number - 1], Assign):
+                self._loaded = {}
             if isinstance(stmt, Break | Continue | Return) and id(stmt) in self._shapes.masked:
                 self._leave(stmt)
                 break
@@ -400,14 +405,16 @@ class LaneBody(LaneExpressions):
     def _size_if_it_pays(self, body: Body) -> int:
         """How long a body is that is worth two copies: it is short, and works on memory or keeps what lanes had before.
 
-        0 for any other.
+        0 for any other. No more of it is walked than may be copied, as bodies within bodies are asked about one by one.
         """
-        assigned = assigned_names(body)
-        if assigned and self._edges.issuperset(assigned):
-            return 0
+        most = _MOST_COPIED_WITH_MASKS if "avx512vl" in self._unit.features else _MOST_COPIED
+        most = min(most, _MOST_NESTED * most - self._copied_around) // self._lanes.rows
         size, gains = 0, 0
+        assigns, only_edges = False, True
         for stmt in walk_statements(body):
             size += 1
+            for name in assigned_by(stmt):
+                assigns, only_edges = True, only_edges and name in self._edges
             if isinstance(stmt, Store):
                 gains += 1
             elif isinstance(stmt, Assign) and id(stmt) not in self._shapes.plain:
@@ -415,9 +422,9 @@ class LaneBody(LaneExpressions):
             for node in (part for expr in expressions_of(stmt) for part in walk_expressions(expr)):
                 size += 1
                 gains += isinstance(node, Load) and self._shapes.layout(node).lanes is Lanes.VECTOR
-        most = _MOST_COPIED_WITH_MASKS if "avx512vl" in self._unit.features else _MOST_COPIED
-        size *= self._lanes.rows
-        return size if gains and size <= min(most, _MOST_NESTED * most - self._copied_around) else 0
+                if size > most:
+                    return 0
+        return size * self._lanes.rows if gains and size <= most and not (assigns and only_edges) else 0
 
     def _uniform_if(self, stmt: If, condition: str) -> None:
         code, outer = self._code, self._mask

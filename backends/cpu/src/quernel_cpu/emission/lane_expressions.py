@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from quernel.dtypes import DType, ValueType, bool_
@@ -70,6 +70,10 @@ class LaneExpressions:
         self._mask = mask
         self._wholes: frozenset[int] = frozenset()
         """`id`s of loads of parts of elements of which most is loaded."""
+        self._alike: Mapping[int, tuple[Load, ...]] = {}
+        """The loads of parts of one element that may be done together, by the `id` of each."""
+        self._loaded: dict[int, Value] = {}
+        """What such loads have given, until something may change it."""
         self._types = {variable.name: scalar(variable.type) for variable in variables}
         self._slots = {name: self._allocate(name) for name in self._types}
 
@@ -138,12 +142,34 @@ class LaneExpressions:
         if isinstance(array.element, DType):
             loaded = self._memory.load(array.element, array.pointer, offset, self._mask)
         else:
-            part, is_whole = part_at(array.element, expr.place.view), id(expr) in self._wholes
-            loaded = self._parts.load(array, part, offset, self._mask, is_whole=is_whole)
+            loaded = self._load_part(expr, array, offset)
         if root in self._shapes.axes.atomics:
             vectors = self._lanes.vectors(loaded, scalar(expr.type))
             return Value(Layout(Lanes.VECTOR, 0, True), tuple(vectors.part(row) for row in range(self._lanes.rows)))
         return loaded
+
+    def _load_part(self, load: Load, array: ArrayOperands, offset: Offset) -> Value:
+        if id(load) not in self._loaded:
+            self._load_together(self._alike.get(id(load), ()), array, offset)
+        if id(load) in self._loaded:
+            return self._loaded[id(load)]
+        part, is_whole = part_at(array.element, load.place.view), id(load) in self._wholes
+        return self._parts.load(array, part, offset, self._mask, is_whole=is_whole)
+
+    def _load_together(self, loads: tuple[Load, ...], array: ArrayOperands, offset: Offset) -> None:
+        """Loads the parts of one element that are apart, if that is better than one by one."""
+        if not self._parts.are_loaded_together(len(loads), offset, self._mask):
+            return
+        parts = {id(load): part_at(array.element, load.place.view) for load in loads}
+        is_whole = id(loads[0]) in self._wholes
+        apart = [
+            part
+            for part in dict.fromkeys(parts.values())
+            if self._parts.is_apart(array.element, part, offset, is_whole=is_whole)
+        ]
+        if self._parts.are_loaded_together(len(apart), offset, self._mask):
+            found = dict(zip(apart, self._parts.load_together(array, apart, offset, self._mask), strict=True))
+            self._loaded |= {key: found[part] for key, part in parts.items() if part in found}
 
     def _first_lane(self, value: Value, dtype: DType) -> Value:
         """What the first lane has, which promises to be what all have."""

@@ -14,6 +14,7 @@ import attrs
 
 from quernel.dtypes import ValueType, u8, u16, u32, u64
 from quernel_cpu.emission.arrays import ArrayOperands
+from quernel_cpu.emission.lane_copies import FEWEST_COPIED, FEWEST_COPIED_WITH_MASKS, LaneCopies
 from quernel_cpu.emission.lane_memory import LaneMemory, Offset
 from quernel_cpu.emission.lane_values import LaneArithmetic, Value
 from quernel_cpu.emission.leaves import Leaf, Part, leaf_alignment
@@ -44,6 +45,7 @@ class LaneParts:
         self._memory = memory
         self._weaving = Weaving(code, lanes.width)
         self._width = lanes.width
+        self._copies = LaneCopies(code, lanes, memory)
         self._spare, self._spare_bytes = "", 0
 
     def located(self, element: ValueType, part: Part, offset: Offset) -> Offset:
@@ -59,18 +61,16 @@ class LaneParts:
         """A part of the element that each thread means. `is_whole`: most of its other parts are loaded, too."""
         element, dtype = array.element, scalar(part.type)
         size = dtype.itemsize
-        unit_bytes = size if self._is_run(element, offset, size) else max(size, _WORD_BYTES)
-        is_run = self._is_run(element, offset, unit_bytes)
-        is_scattered = is_whole and not is_run and not offset.is_uniform and self._fits(element, unit_bytes)
-        if not (is_run or is_scattered) or _alignment(element, part) < size:
+        if self.is_apart(element, part, offset, is_whole=is_whole):
             memory, place = self._apart(element, part, offset)
             return memory.load(dtype, array.pointer, place, mask)
         if mask is not None and mask.layout.rows and not offset.rows:
             mask = Value(Layout(Lanes.VECTOR), (self._memory.any_row(mask),))
+        unit_bytes = self._unit_bytes(element, size, offset)
         found = []
         for row in self._lanes.rows_of(Layout(rows=offset.rows)):
             on = None if mask is None else mask.part(row)
-            if is_run:
+            if self._is_run(element, offset, unit_bytes):
                 pieces = self._pieces(self._run(array, unit_bytes, offset, row), on)
             else:
                 pieces = self._each(array, unit_bytes, offset, on, row)
@@ -78,6 +78,31 @@ class LaneParts:
             bits = self._weaving.narrowed(unit, unit_bytes, size, part.offset_bytes % unit_bytes)
             found.append(self._lanes.vector.from_memory(dtype, self._weaving.recast(bits, dtype, into_memory=False)))
         return Value(Layout(Lanes.VECTOR, 0, offset.rows), tuple(found))
+
+    def are_loaded_together(self, num_parts: int, offset: Offset, mask: Value | None) -> bool:
+        """Whether so many parts of one element that are apart are best loaded by `load_together`."""
+        return self._are_copied(num_parts, offset, mask) and not self._unit.gathers()
+
+    def load_together(
+        self, array: ArrayOperands, parts: list[Part], offset: Offset, mask: Value | None
+    ) -> list[Value]:
+        """Parts of the element that each thread means, all of them apart."""
+        return self._copies.load(array, parts, offset, mask)
+
+    def _are_copied(self, num_parts: int, offset: Offset, mask: Value | None) -> bool:
+        fewest = FEWEST_COPIED if mask is None else FEWEST_COPIED_WITH_MASKS
+        return "avx512vl" not in self._unit.features and num_parts >= fewest and not offset.is_uniform
+
+    def is_apart(self, element: ValueType, part: Part, offset: Offset, *, is_whole: bool) -> bool:
+        """Whether a part is loaded as a scalar of an array of them. `is_whole`: most other parts are loaded, too."""
+        size = scalar(part.type).itemsize
+        unit_bytes = self._unit_bytes(element, size, offset)
+        is_scattered = is_whole and not offset.is_uniform and self._fits(element, unit_bytes)
+        return not (is_scattered or self._is_run(element, offset, unit_bytes)) or _alignment(element, part) < size
+
+    def _unit_bytes(self, element: ValueType, size: int, offset: Offset) -> int:
+        """The unit of which a part of so many bytes is loaded with its element."""
+        return size if self._is_run(element, offset, size) else max(size, _WORD_BYTES)
 
     def _pieces(self, run: _Run, on: str | None) -> list[str]:
         """The elements of all lanes, as vectors of integers of a unit's size."""
@@ -152,10 +177,13 @@ class LaneParts:
         is_scattered = not offset.is_uniform and self._fits(element, unit_bytes) and num_bytes == element.itemsize
         if not (is_run or is_scattered) or _overlap(parts):
             together = []
-        for part, value in given:
-            if (part, value) not in together:
-                memory, place = self._apart(element, part, offset)
-                memory.store(scalar(part.type), array.pointer, place, value, mask)
+        apart = [each for each in given if each not in together]
+        if self._are_copied(len(apart), offset, mask):
+            self._copies.store(array, apart, offset, mask)
+            apart = []
+        for part, value in apart:
+            memory, place = self._apart(element, part, offset)
+            memory.store(scalar(part.type), array.pointer, place, value, mask)
         if not together:
             return
         rows = offset.rows or (mask is not None and mask.layout.rows)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from quernel.dtypes import ValueType
-from quernel.ir.nodes import Assign, Expr, Load, Root, Store
-from quernel.ir.walk import Body, bodies, walk_expressions
+from quernel.ir.nodes import Assign, Expr, Load, Local, Root, Store
+from quernel.ir.walk import Body, bodies, expressions_of, walk_expressions
 
-__all__ = ["is_other_part", "loads_together", "stores_together"]
+__all__ = ["is_most", "is_other_part", "loads_together", "stores_together"]
 
 _MOST_INDEX_NODES = 16
 """Longer indices are not compared."""
@@ -30,33 +30,45 @@ def stores_together(body: Body) -> Iterator[tuple[Store, ...]]:
         yield from _several(run)
 
 
-def loads_together(body: Body, element_of: Callable[[Root], ValueType]) -> Iterator[Load]:
-    """Loads of parts that make up more than half of one element, by assignments one behind the other.
+def loads_together(body: Body) -> Iterator[tuple[Load, ...]]:
+    """Loads of parts of one element, with nothing between them that may change it, or which element it is.
 
-    `element_of`: the type of an array's elements.
+    They stand in assignments one behind the other and a store behind those, so all may be done where the first one is.
     """
     pending = [body]
     while pending:
-        groups: dict[tuple[Root, tuple[Expr, ...]], list[Load]] = {}
+        groups: dict[_Element, list[Load]] = {}
+        readers: dict[str, set[_Element]] = {}
         for stmt in pending.pop():
             pending += bodies(stmt)
-            if not isinstance(stmt, Assign):
-                yield from _most_of_elements(groups, element_of)
-                groups = {}
-                continue
-            for node in walk_expressions(stmt.value):
-                if isinstance(node, Load) and node.place.view and all(map(_is_short, node.place.indices)):
-                    groups.setdefault((node.place.root, node.place.indices), []).append(node)
-        yield from _most_of_elements(groups, element_of)
+            if isinstance(stmt, Assign | Store):
+                for node in (part for expr in expressions_of(stmt) for part in walk_expressions(expr)):
+                    if isinstance(node, Load) and node.place.view and all(map(_is_short, node.place.indices)):
+                        element = (node.place.root, node.place.indices)
+                        if element not in groups:
+                            for name in _names(element[1]):
+                                readers.setdefault(name, set()).add(element)
+                        groups.setdefault(element, []).append(node)
+            if isinstance(stmt, Assign):
+                for element in readers.pop(stmt.name, ()):
+                    if element in groups:
+                        yield tuple(groups.pop(element))
+            else:
+                yield from map(tuple, groups.values())
+                groups, readers = {}, {}
+        yield from map(tuple, groups.values())
 
 
-def _most_of_elements(
-    groups: dict[tuple[Root, tuple[Expr, ...]], list[Load]], element_of: Callable[[Root], ValueType]
-) -> Iterator[Load]:
-    for (root, _), loads in groups.items():
-        num_bytes = sum({load.place.view: load.type.itemsize for load in loads}.values())
-        if num_bytes * 2 > element_of(root).itemsize:
-            yield from loads
+def is_most(loads: tuple[Load, ...], element: ValueType) -> bool:
+    """Whether these parts of an element are more than half of it."""
+    return sum({load.place.view: load.type.itemsize for load in loads}.values()) * 2 > element.itemsize
+
+
+_Element = tuple[Root, tuple[Expr, ...]]
+
+
+def _names(indices: tuple[Expr, ...]) -> set[str]:
+    return {node.name for index in indices for node in walk_expressions(index) if isinstance(node, Local)}
 
 
 def _several(run: list[Store]) -> Iterator[tuple[Store, ...]]:

@@ -13,9 +13,15 @@ _VALUE = re.compile(r"%v[0-9]+")
 class Unit:
     """One LLVM module in the making: declarations and helper functions appear once, in the order of their first use."""
 
-    def __init__(self, features: frozenset[str], vector_functions: VectorFunctions) -> None:
-        """`features`: those of the target that are on. `vector_functions`: the vector forms of a C function."""
+    def __init__(
+        self, features: frozenset[str], vector_functions: VectorFunctions, gathers: Callable[[], bool]
+    ) -> None:
+        """`features`: those of the target that are on. `vector_functions`: the vector forms of a C function.
+
+        `gathers`: whether LLVM gathers with one instruction there.
+        """
         self.features = features
+        self.gathers = gathers
         self._vector_functions = vector_functions
         self._globals: dict[str, str] = {}
         self._functions: list[str] = []
