@@ -83,9 +83,7 @@ class LaneParts:
         """Whether so many parts of one element that are apart are best loaded by `load_together`."""
         return self._are_copied(num_parts, offset, mask) and not self._unit.gathers()
 
-    def load_together(
-        self, array: ArrayOperands, parts: list[Part], offset: Offset, mask: Value | None
-    ) -> list[Value]:
+    def load_together(self, array: ArrayOperands, parts: list[Part], offset: Offset, mask: Value | None) -> list[Value]:
         """Parts of the element that each thread means, all of them apart."""
         return self._copies.load(array, parts, offset, mask)
 
