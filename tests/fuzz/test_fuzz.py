@@ -68,7 +68,7 @@ def test_a_wrong_backend_is_found_and_the_kernel_kept_is_small(tmp_path: Path, m
 
     monkeypatch.setattr(Program, "results", results)
     monkeypatch.setattr(InexactProgram, "difference", lambda *_: "")
-    outcome = search("wrong", 300, 1, tmp_path)
+    outcome = search("wrong", 300, 1, tmp_path, shrink_seconds=10)
     assert "out0 is" in outcome.failure
     assert outcome.kept is not None
     kept = Program.load(outcome.kept)
