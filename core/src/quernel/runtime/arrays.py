@@ -6,7 +6,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import numpy as np
 
@@ -100,10 +100,6 @@ class _HostBytes:
         self.__array_interface__ = allocation.host.__array_interface__
 
 
-_TO_HOST = frozenset({"asnumpy", "copy_to_host", "cpu", "detach", "get", "to_host", "to_numpy", "tolist"})
-"""How arrays of other libraries come to the host."""
-
-
 @final
 class DeviceArray:
     """An array on a device. Indexing gives views; nothing is copied but by the methods that say so.
@@ -172,18 +168,8 @@ class DeviceArray:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{name!r} of a device array cannot be deleted")
 
-    if not TYPE_CHECKING:  # a type checker knows what is there
-
-        def __getattr__(self, name: str) -> Any:
-            """Refuses; what arrays on the host have, or other libraries' arrays on devices, with what to write."""
-            if name.startswith("__"):
-                return object.__getattribute__(self, name)  # which says why a protocol is not spoken
-            shown = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if name in _TO_HOST:
-                shown += "\n  fix: write a.numpy(), which waits and copies to the host"
-            elif hasattr(np.ndarray, name):
-                shown += f"\n  fix: write a kernel, or compute on the host with a.numpy().{name}"
-            raise AttributeError(shown, name=name, obj=self)
+    def __dir__(self) -> list[str]:
+        return [name for name in object.__dir__(self) if name not in _ELSEWHERE]
 
     def __eq__(self, other: object) -> bool:
         if other is self:
@@ -687,6 +673,44 @@ def _without(sign: str) -> Callable[..., NoReturn]:
 for _sign, _names in _WITHOUT.items():
     for _name in _names.split():
         setattr(DeviceArray, f"__{_name}__", _without(_sign))
+
+
+@final
+class _Elsewhere:
+    """An attribute that other arrays have; reading it says what to write for this one.
+
+    A `__getattr__` of the class would make Python 3.11 take twice as long for the attributes that are there, which
+    launches read.
+    """
+
+    __slots__ = ("_fix", "_name")
+
+    def __init__(self, name: str, fix: str) -> None:
+        self._name = name
+        self._fix = fix
+
+    def __get__(self, array: DeviceArray | None, owner: type | None = None) -> NoReturn:
+        shown = f"'DeviceArray' object has no attribute {self._name!r}\n  fix: {self._fix}"
+        raise AttributeError(shown, name=self._name, obj=DeviceArray if array is None else array)
+
+
+_TO_HOST: Final = ("asnumpy", "copy_to_host", "cpu", "detach", "get", "to_host", "to_numpy", "tolist")
+_ELSEWHERE: Final = {
+    **{
+        name: f"write a kernel, or compute on the host: host = a.numpy() has host.{name}"
+        for name in dir(np.ndarray)
+        if not name.startswith("_") and not hasattr(DeviceArray, name)
+    },
+    **dict.fromkeys(_TO_HOST, "write a.numpy(), which waits and copies to the host"),
+    **dict.fromkeys(("flatten", "ravel"), "write a.reshape(-1)"),
+    "itemsize": "write a.dtype.itemsize",
+    "squeeze": "write a.reshape(...), or a[0] for one axis of length 1",
+    "swapaxes": "write a.transpose(...)",
+}
+"""Attributes of NumPy's arrays and of other libraries' arrays on devices, and what to write instead."""
+
+for _name, _fix in _ELSEWHERE.items():
+    setattr(DeviceArray, _name, _Elsewhere(_name, _fix))
 
 
 def is_alike(left: DType | StructType, right: DType | StructType) -> bool:
