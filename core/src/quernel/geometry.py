@@ -89,10 +89,11 @@ def _as_count(value: Any, what: str, *, least: int) -> int:
     try:
         count = operator.index(value)
     except TypeError:
-        if hasattr(value, "shape") and hasattr(value, "dtype"):
+        shape = getattr(value, "shape", None)
+        if isinstance(shape, tuple) and shape:  # NumPy's numbers have one too, without axes
             raise LaunchError(
-                f"{what} is an array of shape {value.shape}, not an integer",
-                fix="pass the shape of that array, array.shape, or its length, len(array)",
+                f"{what} is an array of shape {shape}, not an integer",
+                fix="pass the shape of that array, array.shape, or in a tuple the length of an axis, array.shape[0]",
             ) from None
         raise LaunchError(
             f"{what} {value!r} is a {type(value).__name__}, not an integer", fix="pass integers"

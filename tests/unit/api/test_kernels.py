@@ -125,6 +125,26 @@ def test_array_in_the_place_of_its_shape_is_refused_with_what_to_take_of_it(laun
             launch(array)
 
 
+def test_extents_that_an_array_in_their_place_is_said_to_have_are_taken() -> None:
+    array = np.zeros((2, 3))
+    seen = qn.device("reference").zeros((2, 3))
+
+    @qn.kernel
+    def mark(out):
+        i, j = qn.global_id()
+        out[i, j] = 1
+
+    mark.over(array.shape, device="reference")(array)
+    mark.over((seen.shape[0], 3), device="reference")(array)
+    assert array.tolist() == [[1] * 3] * 2
+
+
+@pytest.mark.parametrize("number", [np.float32(3), np.float64(3), np.array(3.0)])
+def test_number_of_numpy_that_is_no_integer_is_not_called_an_array_with_a_shape(number: Any) -> None:
+    with pytest.raises(LaunchError, match=r"extent .*3\..* is a \w+, not an integer(?:.|\n)*fix: pass in"):
+        saxpy.over(number)
+
+
 @pytest.mark.parametrize("extent", [-1, 2.5, True, (1, 2, 3, 4), range(0, 10, 2), "8", None])
 def test_extent_that_is_none_is_refused_at_its_line(extent: Any) -> None:
     with pytest.raises(LaunchError, match="extent"):
