@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -112,6 +113,127 @@ def counted(n: int, flag: bool, byte: qn.u8, x):
 )
 def test_types_are_those_of_a_launch_with_such_arguments(make: Any, parameters: list[str]) -> None:
     assert [str(type_) for _, type_ in make().definition.specialization.parameters] == parameters
+
+
+PLACED = np.dtype([("b", "i4"), ("more", "f8"), ("a", "f8")])
+NESTED = np.dtype([("inner", [("a", "f4"), ("b", "i4")]), ("v", "f4", 2)])
+
+
+@attrs.frozen
+class Inner:
+    a: qn.f32
+    b: qn.i32
+
+
+@attrs.frozen
+class Wider(Inner):
+    c: qn.f32
+
+
+@attrs.frozen
+class Outer:
+    inner: Inner
+    v: qn.vec(qn.f32, 2)
+
+
+@qn.kernel
+def of_inner(p: Inner, out: qn.Array1[qn.f32]):
+    out[0] = p.a + p.b
+
+
+@qn.kernel
+def of_dtype(p: np.dtype([("a", "f8"), ("b", "i4")]), out: qn.Array1[qn.f32]):
+    out[0] = p.a + p.b
+
+
+@qn.kernel
+def of_outer(p: Outer, out: qn.Array1[qn.f32]):
+    out[0] = p.inner.a + p.v.x
+
+
+@qn.kernel
+def of_vectors(x: qn.Array1[qn.vec(qn.f32, 2)]):
+    x[0] = x[0] * 2
+
+
+@qn.kernel
+def of_vectors_of_any_rank(x: qn.Array[qn.vec(qn.f32, 2)]):
+    x[0] = x[0] * 2
+
+
+T = TypeVar("T")
+
+
+@qn.kernel
+def of_variable(a: T, x: qn.Array1[T]):
+    x[0] = a
+
+
+@pytest.mark.parametrize(
+    ("kernel", "type_", "argument"),
+    [
+        (of_inner, Inner, Inner(1, 2)),
+        (of_inner, Wider, Wider(1, 2, 3)),
+        (of_inner, np.dtype([("b", "i2"), ("a", "f8")]), np.zeros(1, np.dtype([("b", "i2"), ("a", "f8")]))[0]),
+        (of_dtype, Inner, Inner(1, 2)),
+        (of_dtype, Wider, Wider(1, 2, 3)),
+        (of_dtype, PLACED, np.zeros(1, PLACED)[0]),
+        (of_outer, NESTED, np.zeros(1, NESTED)[0]),
+        (of_vectors, qn.Array1[qn.vec(qn.f32, 2)], np.zeros((3, 2), np.float32)),
+        (of_vectors, qn.Array2[qn.f32], np.zeros((3, 2), np.float32)),
+        (of_vectors, qn.Array[qn.f32], np.zeros((3, 2), np.float32)),
+        (of_vectors_of_any_rank, qn.Array2[qn.f32], np.zeros((3, 2), np.float32)),
+    ],
+)
+def test_types_are_taken_as_arguments_of_them_are(kernel: Any, type_: Any, argument: Any) -> None:
+    assert kernel.specialize(type_).definition.id == kernel.specialize(argument).definition.id
+
+
+@pytest.mark.parametrize(
+    ("kernel", "type_", "argument"),
+    [
+        (of_inner, Single, Single(1)),
+        (of_inner, Outer, Outer(Inner(1, 2), (1, 2))),
+        (of_inner, np.dtype([("a", "f4")]), np.zeros(1, np.dtype([("a", "f4")]))[0]),
+        (of_inner, np.dtype([("a", "f4"), ("b", "f4")]), np.zeros(1, np.dtype([("a", "f4"), ("b", "f4")]))[0]),
+        (of_inner, qn.f32, np.float32(1)),
+        (of_inner, qn.Array1[qn.f32], np.zeros(3, np.float32)),
+        (of_dtype, Single, Single(1)),
+        (of_dtype, NESTED, np.zeros(1, NESTED)[0]),
+        (of_outer, PLACED, np.zeros(1, PLACED)[0]),
+        (of_outer, np.dtype([("inner", "f4"), ("v", "f4", 2)]), np.zeros(1, [("inner", "f4"), ("v", "f4", 2)])[0]),
+        (of_vectors, qn.Array1[qn.f32], np.zeros(3, np.float32)),
+        (of_vectors, qn.Array3[qn.f32], np.zeros((3, 3, 2), np.float32)),
+        (of_vectors, qn.Array2[qn.f64], np.zeros((3, 2))),
+        (of_variable, qn.Array1[qn.f32], np.zeros(3, np.float32)),
+    ],
+)
+def test_types_are_refused_as_arguments_of_them_are(kernel: Any, type_: Any, argument: Any) -> None:
+    rest = {"x": qn.Array1[qn.f32]} if kernel is of_variable else {}
+    for given in (type_, argument):
+        with pytest.raises(KernelTypeError, match="parameter '"):
+            kernel.specialize(given, **rest)
+
+
+@pytest.mark.parametrize(
+    ("make", "fix"),
+    [
+        (lambda: of_any_type.specialize(qn.Array1[qn.f32]), "for example qn.Array2[qn.f32]"),
+        (lambda: of_any_type.specialize(qn.f32), "for example qn.Array2[qn.f32]"),
+        (lambda: of_any_type.specialize(qn.Array), "write qn.Array2[qn.f32]"),
+        (lambda: power.specialize(qn.Array, n=2), "write qn.Array1[qn.f32]"),
+        (lambda: of_variable.specialize(qn.Array1[qn.f32]), "the type of a number, for example qn.f32"),
+        (lambda: saxpy.specialize(bool, qn.Array1[qn.f32]), "leave it out, since the annotation says the type, and"),
+        (lambda: of_dtype.specialize(Single), "a type with the fields a, b"),
+    ],
+)
+def test_type_that_does_not_fit_is_met_with_one_that_does(make: Any, fix: str) -> None:
+    with pytest.raises(KernelTypeError, match=f"fix: .*{re.escape(fix)}"):
+        make()
+    of_any_type.specialize(qn.Array2[qn.f32])
+    power.specialize(qn.Array1[qn.f32], n=2)
+    of_variable.specialize(qn.f32, qn.Array1[qn.f32])
+    saxpy.specialize(x=qn.Array1[qn.f32])
 
 
 def test_launch_finds_what_was_compiled_for_the_types_of_its_arguments(tmp_path: Path) -> None:

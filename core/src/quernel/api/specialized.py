@@ -16,7 +16,7 @@ from quernel.dtypes import ArrayType, ParameterType, ScalarType, StructType, Val
 from quernel.errors import KernelTypeError
 from quernel.geometry import DEFAULT_BLOCKS, LaunchForm
 from quernel.kept import kept
-from quernel.runtime.argument_types import argument_type, constant_value, refuse_other_compound, type_as_declared
+from quernel.runtime.argument_types import argument_type, constant_value, type_as_declared
 from quernel.runtime.arrays import DeviceArray
 from quernel.runtime.definitions import ForeignOrigin, FunctionOrigin
 from quernel.runtime.directory import directory
@@ -209,10 +209,12 @@ def _as_declared(spec: Spec, value: Any) -> tuple[Spec, Any]:
     if is_type and not spec.is_const and (spec.is_compound or spec.declared is None):
         given = Spec(spec.name, declared_type(spec.name, value))
         if given.is_compound:
-            if spec.is_compound:
-                refuse_other_compound(spec, given)
-                given = spec
-            return given, MISSING
+            if not spec.is_compound:
+                return given, MISSING
+            from quernel.runtime.compounds import refuse_other_compound
+
+            refuse_other_compound(spec, given)
+            return spec, MISSING
     return spec, value
 
 

@@ -42,8 +42,9 @@ __all__ = [
     "constant_value",
     "convert_argument",
     "element_type",
-    "refuse_other_compound",
+    "takes_numbers_of",
     "type_as_declared",
+    "unlike_type",
 ]
 
 
@@ -92,44 +93,35 @@ def type_as_declared(spec: Spec, given: ScalarType | ArrayType) -> ParameterType
     """
     declared = spec.declared
     if isinstance(declared, ScalarType):
-        if isinstance(given, ArrayType) or not _is_taken(declared, given):
-            raise _unlike(spec, given)
+        if isinstance(given, ArrayType) or not takes_numbers_of(declared, given):
+            raise unlike_type(spec, given)
         return declared
     if isinstance(given, ScalarType):
         if isinstance(declared, ArrayType):
-            raise _unlike(spec, given)
+            raise unlike_type(spec, given)
         return given
+    if isinstance(declared, TypeVar):  # which stands for what a number is
+        raise unlike_type(spec, given)
     element, ndim = given.element, given.ndim
     if isinstance(declared, ArrayType):
-        wanted = declared.element
-        if isinstance(wanted, StructType) and isinstance(element, StructType):
-            from quernel.runtime.compounds import matched_struct
-
-            element = matched_struct(spec.name, wanted, element)
-        elif isinstance(wanted, ValueType):
-            if element is not None and element != wanted:
-                raise _unlike(spec, given)
-            element = wanted
-        if declared.ndim is not None and ndim not in (None, declared.ndim):
-            raise _unlike(spec, given)
+        if element is None and isinstance(declared.element, ValueType):
+            element = declared.element
+        elif isinstance(element, ValueType):
+            fitted = _fitted(spec.name, declared, element, ndim)
+            if fitted is None:
+                raise unlike_type(spec, given)
+            element, ndim = fitted
+        if ndim == 0 or (declared.ndim is not None and ndim not in (None, declared.ndim)):
+            raise unlike_type(spec, given)
         ndim = ndim if declared.ndim is None else declared.ndim
     if not isinstance(element, ValueType):
-        raise KernelTypeError(f"{given} is no exact type for parameter {spec.name!r}", fix="write qn.Array1[qn.f32]")
+        raise KernelTypeError(
+            f"{_described(given)} is no exact type for parameter {spec.name!r}", fix=f"write {_exact_array(ndim)}"
+        )
     return ArrayType(element, 1 if ndim is None else ndim)
 
 
-def refuse_other_compound(spec: Spec, given: Spec) -> None:
-    """Holds the kind of struct or vector that was given against the declared one, which a launch goes by.
-
-    Raises:
-        KernelTypeError: they differ. A structured dtype may stand for a class: its fields are found by name.
-    """
-    declared, other = spec.declared, given.declared
-    if declared != other and (isinstance(declared, ScalarType) or isinstance(other, ScalarType | type)):
-        raise _unlike(spec, other)
-
-
-def _is_taken(declared: ScalarType, given: ScalarType) -> bool:
+def takes_numbers_of(declared: ScalarType, given: ScalarType) -> bool:
     """Whether a parameter that is declared a number takes numbers of the type `given`."""
     if not (isinstance(declared.dtype, DType) and isinstance(given.dtype, DType)):
         return declared == given
@@ -138,11 +130,23 @@ def _is_taken(declared: ScalarType, given: ScalarType) -> bool:
     return declared.dtype.is_float or not given.dtype.is_float
 
 
-def _unlike(spec: Spec, given: object) -> KernelTypeError:
+def unlike_type(spec: Spec, given: object) -> KernelTypeError:
+    """What to raise where `given` was given for a parameter that is declared otherwise."""
+    declared = spec.declared
+    if isinstance(declared, ArrayType) and not isinstance(declared.element, ValueType):
+        fix = f"give the type of such an array, for example {_exact_array(declared.ndim)}"
+    elif isinstance(declared, TypeVar):
+        fix = "give the type of a number, for example qn.f32"
+    else:
+        fix = "leave it out, since the annotation says the type, and give what follows by name"
     return KernelTypeError(
-        f"parameter {spec.name!r} is {_described(spec.declared)}, and the type given is {_described(given)}",
-        fix=f"leave {spec.name!r} out, since its annotation says its type; or annotate it otherwise",
+        f"parameter {spec.name!r} is {_described(declared)}, and the type given is {_described(given)}",
+        fix=f"{fix}; or annotate it otherwise",
     )
+
+
+def _exact_array(ndim: int | None) -> str:
+    return f"qn.Array{ndim or 1}[qn.f32]"
 
 
 def convert_argument(name: str, declared: ScalarType, value: Any, bounds: tuple[int, int] | None = None) -> Any:
@@ -212,22 +216,40 @@ def alignment_of(dtype: np.dtype[Any]) -> int:
 def _array_type(
     name: str, declared: ArrayType, element: ValueType, value: DeviceArray | np.ndarray[Any, Any]
 ) -> ArrayType:
-    wanted, ndim = declared.element, value.ndim
-    if isinstance(wanted, VectorType) and wanted.element is element:
-        element, ndim = wanted, ndim - 1  # The vectors lie along the last axis.
-    elif isinstance(wanted, StructType) and isinstance(element, StructType):
-        from quernel.runtime.compounds import matched_struct
-
-        element = matched_struct(name, wanted, element)
-    elif isinstance(wanted, ValueType) and wanted != element:
+    wanted = declared.element
+    fitted = _fitted(name, declared, element, value.ndim)
+    if fitted is None:
+        assert isinstance(wanted, ValueType)
         fix = "pass a structured array with its fields" if isinstance(wanted, StructType) else _conversion(wanted)
         raise KernelTypeError(f"parameter {name!r} is an array of {wanted} and got one of {element}", fix=fix)
+    element, ndim = fitted
     if declared.ndim is not None and declared.ndim != ndim:
         raise KernelTypeError(
             f"parameter {name!r} is an array of {counted(declared.ndim, 'axis')} and got shape {value.shape}",
             fix=f"reshape it, or annotate the parameter as qn.Array{ndim if ndim <= 4 else ''}[...]",
         )
     return ArrayType(element, ndim)
+
+
+Rank = TypeVar("Rank", int, int | None)
+
+
+def _fitted(name: str, declared: ArrayType, element: ValueType, ndim: Rank) -> tuple[ValueType, Rank] | None:
+    """Element and rank as the kernel sees them of an array of such elements; `None` where others are declared.
+
+    Raises:
+        KernelTypeError: the elements are structs that lack what the declared ones have.
+    """
+    wanted = declared.element
+    if isinstance(wanted, VectorType) and wanted.element is element:
+        return wanted, None if ndim is None else ndim - 1  # The vectors lie along the last axis.
+    if isinstance(wanted, StructType) and isinstance(element, StructType):
+        from quernel.runtime.compounds import matched_struct
+
+        return matched_struct(name, wanted, element), ndim
+    if isinstance(wanted, ValueType) and wanted != element:
+        return None
+    return element, ndim
 
 
 def _conversion(wanted: DType | VectorType) -> str:

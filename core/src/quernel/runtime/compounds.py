@@ -15,6 +15,7 @@ import numpy as np
 
 from quernel.dtypes import ArrayType, ScalarType, StructType, VectorType
 from quernel.errors import KernelTypeError
+from quernel.runtime.argument_types import takes_numbers_of, unlike_type
 from quernel.runtime.parameters import MISSING, Spec, declared_type
 from quernel.runtime.scalars import shown
 from quernel.structs import check_finite, fields_of, is_struct_class, value_type_of
@@ -22,7 +23,7 @@ from quernel.structs import check_finite, fields_of, is_struct_class, value_type
 if TYPE_CHECKING:
     from quernel.runtime.parameters import Declared
 
-__all__ = ["flattened", "is_struct_value", "matched_struct"]
+__all__ = ["flattened", "is_struct_value", "matched_struct", "refuse_other_compound"]
 
 
 def is_struct_value(value: Any) -> bool:
@@ -119,6 +120,31 @@ def _components(spec: Spec, value: Any) -> Sequence[Any]:
             fix=f"pass a tuple of {length} numbers, for example tuple(value)",
         )
     return value
+
+
+def refuse_other_compound(spec: Spec, given: Spec) -> None:
+    """Holds the type given for a struct or vector against the declared one, which a launch goes by.
+
+    Raises:
+        KernelTypeError: values of that type do not fit. Of a class, its instances do; where one of the two is a
+            structured dtype, what has the same fields, found by name.
+    """
+    declared, other = spec.declared, given.declared
+    if declared == other or (isinstance(declared, type) and isinstance(other, type) and issubclass(other, declared)):
+        return
+    if isinstance(declared, ScalarType) and isinstance(other, ScalarType) and takes_numbers_of(declared, other):
+        return
+    structs = [kind for kind in (declared, other) if isinstance(kind, StructType | type)]
+    if len(structs) < 2 or all(isinstance(kind, type) for kind in structs):
+        raise unlike_type(spec, other)
+    fields = dict(_field_specs(spec.name, other))
+    for name, field in _field_specs(spec.name, declared):
+        if name not in fields:
+            raise KernelTypeError(
+                f"parameter {spec.name!r} has a field {name!r}, and the type given has none",
+                fix=f"give a type with the fields {', '.join(one for one, _ in _field_specs(spec.name, declared))}",
+            )
+        refuse_other_compound(field, fields[name])
 
 
 def matched_struct(name: str, declared: StructType, given: StructType) -> StructType:
