@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import types
 from typing import Final, TypeVar
 
@@ -152,7 +153,7 @@ def _name(lowering: FunctionLowering, node: ast.Name) -> Value:
         return _resolved(lowering, captured(lowering.refuse, node, name, value))
     if scope.assigned is None or name not in scope.assigned:
         fix = f"assign `{name}` before, on every way that leads here"
-        if find_name(lowering.function, name)[0]:
+        if find_name(lowering.function, name)[0] and not hasattr(builtins, name):  # `sum += …` wants no builtin
             fix += "; it is a local, as it is assigned here: to read the one outside, give the local another name"
         raise lowering.refuse.type(node, f"`{name}` may be read here before it is assigned", fix)
     if name in scope.bound:

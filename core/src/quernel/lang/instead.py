@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-import re
-import sys
+import os
 import types
 from difflib import get_close_matches
 from typing import Final
@@ -13,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from quernel import intrinsics
-from quernel.dtypes import DType, dtype_of
+from quernel.dtypes import BY_NAME, DType
 from quernel.intrinsics import Intrinsic, Namespace
 from quernel.lang.functions_of_values import FUNCTIONS
 
@@ -52,9 +51,8 @@ _SAME_IN_MATH: Final = {
 _OPERATORS: Final = {
     "+": "add", "-": "subtract", "*": "multiply", "/": "divide true_divide", "//": "floor_divide",
     "%": "mod remainder", "**": "power float_power pow", "&": "bitwise_and", "|": "bitwise_or", "^": "bitwise_xor",
-    "<<": "left_shift bitwise_left_shift", ">>": "right_shift bitwise_right_shift", "and": "logical_and",
-    "or": "logical_or", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal",
-    "!=": "not_equal",
+    "<<": "left_shift bitwise_left_shift", ">>": "right_shift bitwise_right_shift", "<": "less",
+    "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal", "!=": "not_equal",
 }  # fmt: skip
 
 OF_NUMPY: Final = {
@@ -72,9 +70,10 @@ OF_NUMPY: Final = {
     "clip": "qn.clamp(x, a, b)",
     "divmod": "divmod(a, b)",
     "floor": "qn.floor(x)",
+    "logical_and": "bool(a and b)",
     "logical_not": "not x",
+    "logical_or": "bool(a or b)",
     "logical_xor": "bool(a) != bool(b)",
-    "nan_to_num": "0 if math.isnan(x) else x",
     "negative": "-x",
     "positive": "+x",
     "reciprocal": "1 / x",
@@ -84,6 +83,9 @@ OF_NUMPY: Final = {
     "where": "a if c else b",
 }
 """Functions of NumPy's elements that `math` has not under their name, as an expression of `x`, or of `a` and `b`."""
+
+_OTHERWISE_WITH_NAN: Final = frozenset({"clip", "fmax", "fmin", "maximum", "minimum", "sign"})
+"""Those of them that make something else of NaN."""
 
 _ARRAYS: Final = frozenset(
     f"{made}{like}" for made in ("array", "empty", "full", "ones", "zeros") for like in ("", "_like")
@@ -105,10 +107,14 @@ _IN_MATH: Final = tuple(
         if getattr(function, "__module__", None) == "math"
     )
 )
-_SCALAR_TYPE: Final = re.compile(r"u?int(8|16|32|64)|b?float(16|32|64)|half|single|double")
+_BUILTINS: Final = frozenset(
+    {breakpoint, enumerate, len, print, range, zip}
+    | {function for function in FUNCTIONS if getattr(function, "__module__", None) == "builtins"}
+)
+_FLOATS: Final = {"half": "f16", "single": "f32", "double": "f64"}
 
 
-def home_of(function: object) -> str:
+def _home_of(function: object) -> str:
     """The module where `function` is made; that of its object for a bound one, which may say none itself."""
     for owner in (function, getattr(function, "__self__", None), type(function)):
         module = getattr(owner, "__module__", None)
@@ -119,23 +125,24 @@ def home_of(function: object) -> str:
 
 def is_of_numpy(function: object) -> bool:
     """Whether `function` is one of NumPy's."""
-    return isinstance(function, np.ufunc) or home_of(function).partition(".")[0] == "numpy"
+    return isinstance(function, np.ufunc) or _home_of(function).partition(".")[0] == "numpy"
 
 
 def is_of_a_library(function: types.FunctionType) -> bool:
     """Whether its source is not the user's to decorate: Python's own, or installed."""
     path = function.__code__.co_filename.replace("\\", "/")
-    is_python = home_of(function).partition(".")[0] in sys.stdlib_module_names
-    return is_python or "/site-packages/" in path or "/dist-packages/" in path
+    python = os.path.dirname(os.__file__).replace("\\", "/")
+    return path.startswith(("<frozen ", f"{python}/")) or "/site-packages/" in path or "/dist-packages/" in path
 
 
 def instead_of_numpy(name: str, function: object) -> str:
     """What to write for a call of NumPy's `function`, which the kernel calls `name`."""
     last = name.rpartition(".")[2]
-    if home_of(function).startswith("numpy.random"):
+    if _home_of(function).startswith("numpy.random"):
         return _RANDOM
     if last in OF_NUMPY:
-        return f"write `{OF_NUMPY[last]}`"
+        note = ", which makes something else of NaN" if last in _OTHERWISE_WITH_NAN else ""
+        return f"write `{OF_NUMPY[last]}`{note}"
     if last in _IN_MATH:
         return f"use the scalar function: `math.{last}`"
     if last in _ARRAYS:
@@ -151,7 +158,7 @@ def instead_of_numpy(name: str, function: object) -> str:
 
 def instead_of_call(function: object) -> str:
     """What to write for a call of `function`, which is neither of the language, nor of NumPy, nor the user's."""
-    package = home_of(function).partition(".")[0]
+    package = _home_of(function).partition(".")[0]
     if package == "random":
         return _RANDOM
     if package == "math":
@@ -187,14 +194,12 @@ def _where_it_stands(name: str) -> str | None:
     """The function, type or constant that the language has by this name, as a kernel writes it."""
     if name in _IN_MATH or name in ("pi", "e", "tau", "inf", "nan"):
         return f"math.{name}"
-    function = getattr(builtins, name, None)
-    if isinstance(function, types.BuiltinFunctionType) and function in FUNCTIONS:
+    if any(getattr(builtins, name, None) is function for function in _BUILTINS):
         return name
     if isinstance(getattr(intrinsics, name, None), Intrinsic):
         return f"qn.{name}"
-    if _SCALAR_TYPE.fullmatch(name):
-        return f"qn.{dtype_of(name)}"
-    return None
+    short = _FLOATS.get(name) or name.replace("float", "f").replace("uint", "u").replace("int", "i")
+    return f"qn.{short}" if short in BY_NAME else None
 
 
 def _in_a_group(name: str) -> str | None:
