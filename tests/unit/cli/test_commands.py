@@ -197,6 +197,15 @@ def test_backends_says_which_work(capsys):
     assert {row["name"]: row["ok"] for row in json.loads(out)}["cpu"] is True
 
 
+def test_backend_that_does_not_work_is_one_row_in_a_pipe(capsys, monkeypatch):
+    broken = qn.BackendInfo("tiles", "quernel-tiles", "1.0", False, "no toolchain\nin /opt", "install it")
+    monkeypatch.setattr("quernel.backends", lambda: (broken,))
+    monkeypatch.delenv("COLUMNS")
+    _, out, _ = run(capsys, "backends")
+    (line,) = (line for line in out.splitlines() if "tiles" in line)
+    assert "no toolchain; in /opt; fix: install it" in line
+
+
 def of_this_machine(problems):
     """The problems but for drivers that a machine may lack, whatever is installed."""
     return [problem for problem in problems if not problem["where"].endswith((" cuda", " opencl"))]

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from quernel.cli.compile import compile_kernel
 from quernel.errors import DeviceError, KernelTypeError, PluginError
+from quernel.plugins.backends import BackendCatalog
 
 KERNELS = """
 import quernel as qn
@@ -103,6 +104,12 @@ def test_what_is_wrong_is_said(file: str, arguments: tuple[str, ...], message: s
 def test_an_unknown_target_is_refused(file: str) -> None:
     with pytest.raises(DeviceError, match="target"):
         run(f"{file}:saxpy", "--target", "cpu:z80")
+
+
+def test_cpu_is_a_target_also_where_its_backend_is_not_installed(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quernel.api.wiring.catalog", lambda: BackendCatalog([]))
+    with pytest.raises(PluginError, match=r"the backend 'cpu' is not installed(?:.|\n)*fix: "):
+        run(f"{file}:saxpy", "--target", "cpu")
 
 
 @pytest.mark.parametrize("emit", [(), ("--emit", "ir")])

@@ -204,8 +204,12 @@ def test_name_of_a_usual_length_stays_whole_in_80_columns(capsys, environment, m
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_row_is_one_line_where_there_is_no_terminal(capsys, environment, monkeypatch):
-    monkeypatch.delenv("COLUMNS")
+@pytest.mark.parametrize("columns", [None, "", "wide"])
+def test_row_is_one_line_where_there_is_no_terminal(columns, capsys, environment, monkeypatch):
+    if columns is None:
+        monkeypatch.delenv("COLUMNS")
+    else:
+        monkeypatch.setenv("COLUMNS", columns)
     name, why = "a_kernel_of_" + "long_" * 30 + "name", "target (kept for cpu x86_64-znver3)"
     keep(environment, record(3, name, worker="123456/MainThread", why_missed=(why,)))
     _, out, _ = run(capsys, "list")

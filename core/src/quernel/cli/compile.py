@@ -56,7 +56,7 @@ def compile_kernel(
     from quernel.compiler.artifacts import ArtifactId
     from quernel.compiler.recording import CompilationRecording
     from quernel.runtime.asking import ask_compiler
-    from quernel.runtime.device_strings import KINDS
+    from quernel.runtime.device_strings import is_only_a_kind
 
     if emit == "artifact" and output is None and sys.stdout.isatty():
         raise click.UsageError("an artifact is bytes, which a terminal does not show: give -o FILE")
@@ -66,7 +66,7 @@ def compile_kernel(
     named = {**dict(_type(given) for given in types), **dict(_constant(given) for given in constants)}
     definition = exact_definition(found._launchable, (), named, _how_to_give)
     backend, _, name = target.partition(":")
-    if backend in KINDS and backend not in catalog().names():
+    if is_only_a_kind(backend, catalog().names()):
         raise click.UsageError(f"{backend!r} is a kind of device, not a target: name one, such as cuda:sm_90")
     loaded = catalog().load(backend)
     if emit == "ir":  # of no target, so none of the backend's has to be there

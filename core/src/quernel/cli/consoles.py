@@ -23,4 +23,5 @@ def console() -> Console:
     from rich.console import Console
 
     made = Console()
-    return made if made.is_terminal or os.environ.get("COLUMNS") else Console(width=_UNBOUNDED)
+    is_given = os.environ.get("COLUMNS", "").isdigit()  # what else it holds, nobody takes for a width
+    return made if made.is_terminal or is_given else Console(width=_UNBOUNDED)

@@ -49,6 +49,6 @@ def backends(as_json: bool) -> None:
 
     table = Table("backend", "works", "from", "version", "why not, and what to do")
     for info in found:
-        note = "" if info.ok else f"{info.reason}\nfix: {info.fix}"
+        note = "" if info.ok else "; ".join(f"{info.reason}\nfix: {info.fix}".splitlines())
         table.add_row(info.name, "yes" if info.ok else "no", info.distribution, info.version, escape(note))
     console().print(table)

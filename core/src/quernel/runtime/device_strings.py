@@ -5,15 +5,15 @@ A selector is a number, `KIND[:N]`, part of a name, or a UUID; case does not mat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from quernel.errors import DeviceError
 from quernel.runtime.operations import DeviceInfo
 from quernel.values import frozen
 
-__all__ = ["KINDS", "DeviceChoice", "parse_device_string", "select_device"]
+__all__ = ["DeviceChoice", "is_only_a_kind", "parse_device_string", "select_device"]
 
-KINDS = ("cpu", "gpu", "accelerator")
+_KINDS = ("cpu", "gpu", "accelerator")
 _FORM = "write auto, BACKEND, BACKEND:NUMBER, BACKEND:KIND, BACKEND:KIND:N, BACKEND:NAME or BACKEND:UUID"
 
 
@@ -28,6 +28,11 @@ class DeviceChoice:
         if self.backend is None:
             return "auto"
         return f"{self.backend}:{self.selector}" if self.selector else self.backend
+
+
+def is_only_a_kind(name: str, backends: Collection[str]) -> bool:
+    """Whether a name that stands for a backend is a kind of device; `cpu` is both, also where it is not installed."""
+    return name in _KINDS and name not in backends and name != "cpu"
 
 
 def parse_device_string(spec: str) -> tuple[DeviceChoice, ...]:
@@ -64,7 +69,7 @@ def select_device(choice: DeviceChoice, devices: Sequence[DeviceInfo]) -> Device
     if selector.isdecimal():
         return _numbered(choice, [info for info in devices if info.index == int(selector)], devices)
     kind, _, number = selector.partition(":")
-    if kind in KINDS and (number.isdecimal() or not number):
+    if kind in _KINDS and (number.isdecimal() or not number):
         of_kind = [info for info in devices if info.kind == kind]
         return _numbered(choice, of_kind[int(number or 0) :][:1], of_kind, kind)
     exact = [info for info in devices if info.uuid and _plain(info.uuid) == _plain(selector)]

@@ -204,9 +204,9 @@ class DeviceDirectory:
 
     def _load(self, name: str) -> Backend:
         """The backend that a user named; a kind of device is no backend."""
-        from quernel.runtime.device_strings import KINDS
+        from quernel.runtime.device_strings import is_only_a_kind
 
-        if name in KINDS and name not in self._source.names() and name != "cpu":
+        if is_only_a_kind(name, self._source.names()):
             raise DeviceError(
                 f"{name!r} is a kind of device, not a backend",
                 fix=f'write "auto" for the best device there is, or BACKEND:{name}, such as "opencl:{name}"'
