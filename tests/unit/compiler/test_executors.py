@@ -101,6 +101,7 @@ def test_ctrl_c_ends_the_wait_for_compilations_at_the_end_of_a_process() -> None
 import os, signal, threading
 from quernel.compiler import own_workers
 own_workers._END_TIMEOUT_S = 300.0
+own_workers.compilation_processes()
 started = threading.Event()
 own_workers.compilation_threads().submit(lambda: started.set() or threading.Event().wait(300))
 started.wait()
@@ -117,3 +118,17 @@ print("ended")
         [sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True, timeout=60
     )
     assert (shown.stdout, shown.stderr) == ("ended\n", "")
+
+
+def test_end_of_a_process_that_has_threads_and_processes_waits_once() -> None:
+    code = """
+from quernel.compiler import own_workers
+own_workers.num_cores = lambda: 2
+assert own_workers.compilation_processes() is not None
+own_workers.compilation_threads().shutdown = lambda **given: print("shut down")
+"""
+    root = Path(__file__).parents[3]
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True, timeout=60
+    )
+    assert shown.stdout == "shut down\n"

@@ -71,6 +71,7 @@ FLOATS = [-math.inf, -7.0, -2.5, -0.5, 0.75, 1.5, 6.0, math.inf, math.nan]
 INTEGERS = [1, 2, 3, 5, 6]
 
 
+@pytest.mark.filterwarnings("ignore:numpy.* is deprecated")
 @pytest.mark.parametrize("name", OF_NUMPY)
 def test_what_stands_for_a_function_of_numpy_means_the_same(name: str) -> None:
     text = OF_NUMPY[name]

@@ -72,6 +72,8 @@ def _end() -> None:
     Ctrl-C ends the wait.
     """
     global _is_ending
+    if _is_ending:  # it is registered for the threads and for the processes, and ends both
+        return
     _is_ending = True
     end_s = time.monotonic() + _END_TIMEOUT_S
     for workers in (_processes, _threads):
