@@ -589,10 +589,15 @@ class DeviceArray:
             )
         refuse_masked(other, "a copy")
         dtype = other.dtype if isinstance(other, DeviceArray) else element_of(np.asarray(other).dtype)
-        is_shaped = other.shape == self.shape
-        if not is_alike(dtype, self.dtype) or not is_shaped:
-            fixes = [] if is_alike(dtype, self.dtype) else ["convert one of them first, with .astype(...)"]
-            fixes += [] if is_shaped else ["take the part that fits, such as array[:n], or .reshape(...)"]
+        is_typed, is_shaped = is_alike(dtype, self.dtype), other.shape == self.shape
+        if not is_typed or not is_shaped:
+            fixes = []
+            if isinstance(dtype, StructType) != isinstance(self.dtype, StructType):
+                fixes.append("copy numbers to one field of a NumPy array, or from it: array['name']")
+            elif not is_typed:
+                fixes.append("convert one of them first, with .astype(...)")
+            if not is_shaped:
+                fixes.append("take the part that fits, such as array[:n], or .reshape(...)")
             raise KernelTypeError(
                 f"a copy between {self.dtype} of shape {self.shape} and {dtype} of shape {other.shape}",
                 fix="; ".join(fixes),
