@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -244,6 +245,66 @@ def test_a_copy_onto_itself_is_as_if_all_was_read_first(quernel_device: Any, shi
         there = quernel_device.array(host)
         there[to].copy_from(there[source])
         host[to] = host[source].copy()
+        assert same(there.numpy(), host)
+
+
+MIXED = (np.uint8, np.int16, np.float32, np.int64, np.dtype("u1, u1, u1"), np.dtype("f4, i8"))
+
+
+def some_part(random: Random, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """A part of each axis: with steps, backwards, nothing at all."""
+    parts = []
+    for length in shape:
+        first, last = sorted(random.randrange(length + 2) for _ in range(2))
+        step = random.choice([1, 1, 2, 3, -1, -2])
+        parts.append(slice(first, last, step) if step > 0 else slice(last, first or None, step))
+    return tuple(parts)
+
+
+def change(random: Random, there: Any, host: Any, others: list[tuple[Any, Any]]) -> None:
+    """Does one thing to an array of the device, and the same to NumPy's."""
+    part = some_part(random, host.shape)
+    value = np.full((), random.randrange(100), host.dtype)[()]
+    alike = [pair for pair in others if pair[1].shape == host.shape and pair[1].dtype == host.dtype]
+    match random.choice(["fill", "part", "host", "other"]):
+        case "fill":
+            there.fill(value)
+            host[...] = value
+        case "part":
+            there[part] = value
+            host[part] = value
+        case "host":
+            turned = host[part][::-1].copy()
+            there[part] = turned
+            host[part] = turned
+        case "other":
+            source, copied = random.choice(alike)
+            there[...] = source
+            host[...] = copied.copy()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_sequence_of_views_fills_and_copies_does_as_numpys(quernel_device: Any, seed: int) -> None:
+    random = Random(seed)
+    pairs: list[tuple[Any, Any]] = []
+    for _ in range(2):
+        shape = tuple(random.choice([1, 2, 7, 16, 33]) for _ in range(random.randint(1, 3)))
+        host = np.zeros(shape, random.choice(MIXED))
+        host[...] = (np.arange(host.size) % 97).reshape(shape).astype(host.dtype)
+        pairs.append((quernel_device.array(host), host))
+    for _ in range(12):
+        there, host = random.choice(pairs)
+        match random.choice(["view", "turned", "copy", "change", "change", "change"]):
+            case "view":
+                part = some_part(random, host.shape)
+                pairs.append((there[part], host[part]))
+            case "turned":
+                pairs.append((there.T, host.T))
+            case "copy":
+                pairs.append((there.copy(), host.copy()))
+            case "change":
+                change(random, there, host, pairs)
+    for there, host in pairs:
         assert same(there.numpy(), host)
 
 
