@@ -120,7 +120,7 @@ class LaneBody(LaneExpressions):
         self._calls = LaneCalls(code, lanes, scope, shapes.axes)
         self._loops: list[_Loop] = []
         self._root: list[str] = []
-        self._fills = fills
+        self._fills = self._memory.may_fill = fills
         """Whether every lane may be on at once; not so in the copy for when some are off."""
         self._copied_around = 0
         """The lengths of the bodies around what is written whose copy for when every lane is on holds it, together."""
@@ -398,8 +398,10 @@ class LaneBody(LaneExpressions):
             code.branch(end)
         code.place(some)
         self._mask, self._left, self._fills = mask, False, False
+        self._memory.may_fill = False
         self._statements(body, skip)
         self._left, self._fills = self._left or left, True
+        self._memory.may_fill = True
         code.place(end)
 
     def _size_if_it_pays(self, body: Body) -> int:

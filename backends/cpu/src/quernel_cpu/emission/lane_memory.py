@@ -26,6 +26,8 @@ __all__ = ["LaneMemory", "Offset", "PrivateArray"]
 
 _SHORTEST_GATHERED = 4
 """Bytes of the shortest elements that processors gather."""
+_MOST_IN_LINE = 8
+"""So many gathers under masks that processors do not do are a load for each lane in line; more take LLVM too long."""
 _MOST_SHUFFLED_STRIDE = 4
 """Up to this distance, wide loads and shuffles are faster than a gather."""
 
@@ -79,6 +81,10 @@ class LaneMemory:
         self._own_alignment = alignment
         self.width = lanes.width
         self._spare = ""
+        self._slots: dict[str, str] = {}
+        self._num_gathers = 0
+        self.may_fill = True
+        """Whether every lane of a mask may be on; not so in the copy for when some are off."""
 
     # --- offsets ------------------------------------------------------------------------------------------------------
 
@@ -236,22 +242,64 @@ class LaneMemory:
         return found
 
     def _gather(self, dtype: DType, address: str, distances: str, on: str | None) -> str:
-        vector, mask = wide(memory_type(dtype), self.width), f"<{self.width} x i1>"
+        vector = wide(memory_type(dtype), self.width)
         pointers = self._pointers(dtype, address, distances)
         if dtype.itemsize < _SHORTEST_GATHERED or "avx2" not in self._unit.features:
             return self._gather_in_line(dtype, pointers, on)
-        symbol = self._unit.declare(
-            vector,
-            f"llvm.masked.gather.{type_suffix(vector)}.v{self.width}p0",
-            f"<{self.width} x ptr>",
-            mask,
-            vector,
+        if on is None or self._unit.gathers():
+            return self._gather_all(dtype, pointers, on)
+        self._num_gathers += 1
+        by_lanes = self._gather_in_line if self._num_gathers <= _MOST_IN_LINE else self._gather_in_turn
+        if not self.may_fill:
+            return by_lanes(dtype, pointers, on)
+        slot = self._code.allocate(vector)
+
+        def keep(found: str) -> None:
+            self._code.do(f"store {vector} {found}, ptr {slot}")
+
+        self._where_all(
+            on, lambda: keep(self._gather_all(dtype, pointers, None)), lambda: keep(by_lanes(dtype, pointers, on))
         )
-        on = on or splat("i1", "true", self.width)
+        return self._code.value(f"load {vector}, ptr {slot}")
+
+    def _gather_all(self, dtype: DType, pointers: str, on: str | None) -> str:
+        """A gather as LLVM knows it; under a mask, two blocks for each lane where that is no instruction."""
+        vector, lanes, mask = wide(memory_type(dtype), self.width), wide("ptr", self.width), f"<{self.width} x i1>"
+        name = f"llvm.masked.gather.{type_suffix(vector)}.v{self.width}p0"
+        symbol = self._unit.declare(vector, name, lanes, mask, vector)
         return self._code.value(
-            f"call {vector} {symbol}(<{self.width} x ptr> align {self._alignment(dtype)} {pointers}, {mask} {on}, "
-            f"{vector} zeroinitializer)"
+            f"call {vector} {symbol}({lanes} align {self._alignment(dtype)} {pointers}, "
+            f"{mask} {on or splat('i1', 'true', self.width)}, {vector} zeroinitializer)"
         )
+
+    def _gather_in_turn(self, dtype: DType, pointers: str, on: str) -> str:
+        """A load for each lane that is on, in a loop, which is short."""
+        code, element = self._code, memory_type(dtype)
+        values, places = self._slot(wide(element, self.width)), self._slot(wide("ptr", self.width))
+        code.do(f"store {wide(element, self.width)} zeroinitializer, ptr {values}")
+        code.do(f"store {wide('ptr', self.width)} {pointers}, ptr {places}")
+
+        def lane(number: str) -> None:
+            place = code.value(f"load ptr, ptr {code.value(f'getelementptr ptr, ptr {places}, i64 {number}')}")
+            value = code.value(f"load {element}, ptr {place}, align {self._alignment(dtype)}")
+            code.do(
+                f"store {element} {value}, ptr {code.value(f'getelementptr {element}, ptr {values}, i64 {number}')}"
+            )
+
+        self.each_lane(on, lane)
+        return code.value(f"load {wide(element, self.width)}, ptr {values}")
+
+    def _where_all(self, on: str, whole: Callable[[], None], some: Callable[[], None]) -> None:
+        """Code for when every lane of a row is on, and for when some are off."""
+        if_all, if_some, done = (self._code.label(hint) for hint in ("all", "some", "done"))
+        bits = self._lanes.bits(on)
+        self._code.branch_if(self._code.value(f"icmp eq i{self.width} {bits}, -1"), if_all, if_some)
+        self._code.place(if_all)
+        whole()
+        self._code.branch(done)
+        self._code.place(if_some)
+        some()
+        self._code.place(done)
 
     def _gather_in_line(self, dtype: DType, pointers: str, on: str | None) -> str:
         """A load for each lane, without a branch for those that are off, where no instruction gathers."""
@@ -348,13 +396,46 @@ class LaneMemory:
             self._code.do(f"call void {symbol}({vector} {stored}, ptr align {alignment} {address}, {mask} {on})")
             return
         pointers = self._pointers(dtype, address, self._distances(offset, row))
-        symbol = self._unit.declare(
-            "void", f"llvm.masked.scatter.{type_suffix(vector)}.v{width}p0", vector, f"<{width} x ptr>", mask
-        )
-        on = on or splat("i1", "true", width)
+        if on is None or "avx512vl" in self._unit.features:
+            self._scatter_all(dtype, pointers, stored, on)
+        elif self.may_fill:
+            self._where_all(
+                on,
+                lambda: self._scatter_all(dtype, pointers, stored, None),
+                lambda: self._scatter_in_turn(dtype, pointers, stored, on),
+            )
+        else:
+            self._scatter_in_turn(dtype, pointers, stored, on)
+
+    def _scatter_all(self, dtype: DType, pointers: str, stored: str, on: str | None) -> None:
+        """A scatter as LLVM knows it; under a mask, two blocks for each lane where that is no instruction."""
+        vector, lanes, mask = wide(memory_type(dtype), self.width), wide("ptr", self.width), f"<{self.width} x i1>"
+        name = f"llvm.masked.scatter.{type_suffix(vector)}.v{self.width}p0"
+        symbol = self._unit.declare("void", name, vector, lanes, mask)
         self._code.do(
-            f"call void {symbol}({vector} {stored}, <{width} x ptr> align {alignment} {pointers}, {mask} {on})"
+            f"call void {symbol}({vector} {stored}, {lanes} align {self._alignment(dtype)} {pointers}, "
+            f"{mask} {on or splat('i1', 'true', self.width)})"
         )
+
+    def _scatter_in_turn(self, dtype: DType, pointers: str, stored: str, on: str) -> None:
+        """A store for each lane that is on, first to last."""
+        code, element = self._code, memory_type(dtype)
+        values, places = self._slot(wide(element, self.width)), self._slot(wide("ptr", self.width))
+        code.do(f"store {wide(element, self.width)} {stored}, ptr {values}")
+        code.do(f"store {wide('ptr', self.width)} {pointers}, ptr {places}")
+
+        def lane(number: str) -> None:
+            place = code.value(f"load ptr, ptr {code.value(f'getelementptr ptr, ptr {places}, i64 {number}')}")
+            value = code.value(f"getelementptr {element}, ptr {values}, i64 {number}")
+            value = code.value(f"load {element}, ptr {value}")
+            code.do(f"store {element} {value}, ptr {place}, align {self._alignment(dtype)}")
+
+        self.each_lane(on, lane)
+
+    def _slot(self, vector: str) -> str:
+        if vector not in self._slots:
+            self._slots[vector] = self._code.allocate(vector)
+        return self._slots[vector]
 
     def _store_one(self, dtype: DType, pointer: str, offset: Offset, value: Value, mask: Value | None) -> None:
         """One element for each row, or for all."""
