@@ -208,6 +208,43 @@ out[i] = total
 
 
 @pytest.mark.parametrize("variant", [CONTIGUOUS, STRIDED], ids=["contiguous", "strided"])
+def wide_numbers(least: int, most: int, count: int) -> list[int]:
+    """Integers of 64 bits of every length, and those beside powers of two."""
+    random = np.random.default_rng(1)
+    edges = [sign * (1 << bits) + near for bits in range(64) for near in (-1, 0, 1) for sign in (-1, 1)]
+    inside = [number for number in (least, most, *edges) if least <= number <= most]
+    lengths = random.integers(1, 65, count - len(inside)).tolist()
+    return inside + [
+        max(int.from_bytes(random.bytes(8), "little", signed=least < 0) >> (64 - length), least) for length in lengths
+    ]
+
+
+DIVISORS = [3, 7, 10, 641, 10007, 2**31 + 1, 2**32 - 1, 2**33 - 1, 2**51 + 1, 2**62 + 1, 2**63 - 1]
+
+
+@pytest.mark.parametrize(
+    ("of", "least", "most"), [(qn.i64, -(2**63), 2**63 - 1), (qn.u64, 0, 2**64 - 1)], ids=["i64", "u64"]
+)
+def test_wide_integers_are_divided_exactly(way: CpuCompiler, of: Any, least: int, most: int) -> None:
+    divisors = DIVISORS if least < 0 else [*DIVISORS, 2**63 + 1, 2**64 - 1]
+    body = "i = qn.global_id()\n" + "".join(
+        f"q[{row}, i] = x[i] // qn.{of.name}({divisor})\nr[{row}, i] = x[i] % qn.{of.name}({divisor})\n"
+        for row, divisor in enumerate(divisors)
+    )
+    body += f"q[{len(divisors)}, i] = x[i] // y[i]\nr[{len(divisors)}, i] = x[i] % y[i]\n"
+    x = wide_numbers(least, most, 600)
+    y = [number or 1 for number in reversed(x)]
+    x[-100:], y[-100:] = ([number >> 14 for number in numbers[-100:]] for numbers in (x, y))  # Doubles hold these.
+    y = [number if number not in (0, -1) else 5 for number in y]
+    given = [np.array(numbers, of.numpy) for numbers in (x, y)]
+    q, r = np.zeros((2, len(divisors) + 1, len(x)), of.numpy)
+    types = {"x": ArrayType(of, 1), "y": ArrayType(of, 1), "q": ArrayType(of, 2), "r": ArrayType(of, 2)}
+    Built(module_of(body, **types), CONTIGUOUS, way).over(len(x), *given, q, r)
+    for row, divided in enumerate([*([divisor] * len(x) for divisor in divisors), y]):
+        assert q[row].tolist() == [a // b for a, b in zip(x, divided, strict=True)]
+        assert r[row].tolist() == [a % b for a, b in zip(x, divided, strict=True)]
+
+
 @pytest.mark.parametrize(
     "index", ["i", "n - 1 - i", "2 * i", "3 * i + 1", "4 * i", "7 * i", "(i * i) % (8 * n)", "5", "i // 2", "i % 3"]
 )

@@ -24,6 +24,7 @@ from quernel_cpu.emission.values import (
     wide,
     zero,
 )
+from quernel_cpu.emission.wide_integers import WideIntegers
 from quernel_cpu.emission.widening import lanewise, widened
 
 __all__ = ["FAST_FLAGS", "Arithmetic"]
@@ -40,7 +41,7 @@ _INTEGER = {
     BinaryOp.XOR: "xor",
 }
 _FLOAT = {BinaryOp.ADD: "fadd", BinaryOp.SUB: "fsub", BinaryOp.MUL: "fmul", BinaryOp.DIV: "fdiv"}
-_EXACT_IN_DOUBLE = 1 << 52
+_EXACT_IN_DOUBLE = 1 << 51
 _ORDER = {CompareOp.LT: "lt", CompareOp.LE: "le", CompareOp.GT: "gt", CompareOp.GE: "ge"}
 
 
@@ -161,12 +162,37 @@ class Arithmetic:
             "s" if dtype.is_signed else "u",
             wide(single, self.lanes),
         )
+        if dtype.bits == 64 and self._has_no_wide_conversions:
+            integers = WideIntegers(code, self.lanes)
+            left, right = integers.small_as_doubles(a), integers.small_as_doubles(b)
+            ratio = code.value(f"fdiv {floats} {left}, {right}")
+            return integers.whole_as_integers(self.intrinsic("trunc", floats, ratio))
         left, right = (code.value(f"{sign}itofp {llvm} {x} to {floats}") for x in (a, b))
         ratio = code.value(f"fdiv {floats} {left}, {right}")
         return code.value(f"fpto{sign}i {floats} {ratio} to {llvm}")
 
+    @property
+    def _has_no_wide_conversions(self) -> bool:
+        """Whether 64-bit integers become floats lane by lane, though all that `WideIntegers` needs is there."""
+        return "avx2" in self._unit.features and "avx512dq" not in self._unit.features
+
+    def _divided_by_lanes(self, dtype: DType) -> str:
+        """The symbol of a function that divides lane by lane, which is long and rarely called."""
+        llvm, sign = self.type(dtype), "s" if dtype.is_signed else "u"
+        name = f"q.{sign}div.{type_suffix(llvm)}"
+        lines = (
+            f"define internal {llvm} @{name}({llvm} %left, {llvm} %right) noinline cold nounwind memory(none) {{",
+            f"  %ratio = {sign}div {llvm} %left, %right",
+            f"  ret {llvm} %ratio",
+            "}\n",
+        )
+        return self._unit.define(name, lambda: "\n".join(lines))
+
+    def _is_divided_by_products(self, dtype: DType, divisor: int) -> bool:
+        return bool(self.lanes) and dtype.bits == 64 and divisor > 1 and self._has_no_wide_conversions
+
     def _divided_wide(self, dtype: DType, a: str, b: str) -> str:
-        """64-bit integers: as doubles where all of them are below 2**52, which indices are, else lane by lane."""
+        """64-bit integers: as doubles where all of them are below 2**51, which indices are, else lane by lane."""
         code, llvm, integers = self._code, self.type(dtype), wide("i64", self.lanes)
         sizes = []
         for x in (a, b):
@@ -191,7 +217,10 @@ class Arithmetic:
         code.do(f"store {llvm} {self._divided_as_floats(dtype, 'double', a, b)}, ptr {slot}")
         code.branch(done)
         code.place(large)
-        by_lane = code.value(f"{'s' if dtype.is_signed else 'u'}div {llvm} {a}, {b}")
+        if self._has_no_wide_conversions:
+            by_lane = code.value(f"call {llvm} {self._divided_by_lanes(dtype)}({llvm} {a}, {llvm} {b})")
+        else:
+            by_lane = code.value(f"{'s' if dtype.is_signed else 'u'}div {llvm} {a}, {b}")
         code.do(f"store {llvm} {by_lane}, ptr {slot}")
         code.place(done)
         return code.value(f"load {llvm}, ptr {slot}")
@@ -201,6 +230,8 @@ class Arithmetic:
         if constant is not None and constant > 0 and constant.bit_count() == 1:
             count = self.number(dtype, constant.bit_length() - 1)
             return code.value(f"{'ashr' if dtype.is_signed else 'lshr'} {llvm} {a}, {count}")
+        if constant is not None and self._is_divided_by_products(dtype, constant):
+            return WideIntegers(code, self.lanes).floor_by_constant(a, constant, signed=dtype.is_signed)
         safe = self._safe_divisor(dtype, b)
         quotient, remainder = self._divided(dtype, a, safe)
         if dtype.is_signed:
@@ -219,6 +250,9 @@ class Arithmetic:
         code, llvm, constant = self._code, self.type(dtype), constant_of(b)
         if constant is not None and constant > 0 and constant.bit_count() == 1:
             return code.value(f"and {llvm} {a}, {self.number(dtype, constant - 1)}")
+        if constant is not None and self._is_divided_by_products(dtype, constant):
+            quotient = WideIntegers(code, self.lanes).floor_by_constant(a, constant, signed=dtype.is_signed)
+            return code.value(f"sub {llvm} {a}, {code.value(f'mul {llvm} {quotient}, {b}')}")
         safe = self._safe_divisor(dtype, b)  # A remainder by 1 is the 0 that is asked for.
         _, remainder = self._divided(dtype, a, safe)
         if not dtype.is_signed:
