@@ -73,6 +73,8 @@ _MOST_COPIED = 200
 """A body of at most so many operators and statements, times rows, has a copy for when every lane is on."""
 _MOST_COPIED_WITH_MASKS = 64
 """The same where masks are registers of their own and cost little (AVX-512)."""
+_LONG = 1000
+"""In a body of more operators and statements, times rows, what goes on choosing behind a branch has no such copy."""
 _MOST_NESTED = 3
 """Copies that hold each other are at most so many times as long together: those of a chain grow as its square."""
 
@@ -124,6 +126,8 @@ class LaneBody(LaneExpressions):
         """Whether every lane may be on at once; not so in the copy for when some are off."""
         self._copied_around = 0
         """The lengths of the bodies around what is written whose copy for when every lane is on holds it, together."""
+        self._is_long = False
+        """Whether the body is so long that there are fewer copies, which LLVM would take seconds for."""
         self._left = False
         """Whether lanes have left under a mask since the mask was last worked out."""
         self._together: dict[int, tuple[Store, ...]] = {}
@@ -135,6 +139,8 @@ class LaneBody(LaneExpressions):
 
     def start(self, body: Body, taken: Mapping[str, Value]) -> None:
         """Sets locals to what earlier segments left, the others to zero."""
+        num_nodes = sum(1 for _ in walk_statements(body)) + sum(1 for _ in walk_expressions(body))
+        self._is_long = num_nodes * self._lanes.rows > _LONG
         loads = list(loads_together(body))
         self._alike = {id(load): group for group in loads for load in group}
         self._wholes = frozenset(
@@ -374,7 +380,10 @@ class LaneBody(LaneExpressions):
             inside, done = self._code.label("lanes"), self._code.label("lanes.end")
             self._code.branch_if(self._lanes.any_of(mask), inside, done)
             self._code.place(inside)
-            self._whole_or_masked(body, None)
+            if self._is_long and _is_next_choice(body):
+                self._statements(body)
+            else:
+                self._whole_or_masked(body, None)
             self._code.place(done)
         self._left = self._left or left
 
@@ -662,6 +671,12 @@ class LaneBody(LaneExpressions):
         on = None if self._mask is None else self._mask.part(0)
         dtype, lane_type = scalar(stmt.operands[0].type), scalar(stmt.operands[-1].type)
         self._assign(stmt, stmt.result, emitter.emit(stmt.op, dtype, values, lane_type, on))
+
+
+def _is_next_choice(body: Body) -> bool:
+    """Whether a branch chooses again, as an `elif` does: then its own branches have the copies that pay."""
+    *before, last = body
+    return isinstance(last, If) and all(isinstance(stmt, Assign) for stmt in before)
 
 
 def _divides(node: Expr) -> bool:
