@@ -245,6 +245,49 @@ def test_wide_integers_are_divided_exactly(way: CpuCompiler, of: Any, least: int
         assert r[row].tolist() == [a % b for a, b in zip(x, divided, strict=True)]
 
 
+def divisions(count: int) -> str:
+    """`count` quotients of 64-bit integers by one constant."""
+    body = "i = qn.global_id()\nv = x[i]\n" + "v = v * v // 10007\n" * count
+    return emitted(module_of(body + "out[i] = v", x=A1, out=A1), compiler_for(*WAYS["avx2"]))
+
+
+def test_what_divides_by_a_constant_is_one_function_where_it_is_called_often() -> None:
+    few, many = divisions(2), divisions(30)
+    assert (few.count("alwaysinline"), few.count("noinline")) == (1, 0)
+    assert (many.count("alwaysinline"), many.count("noinline")) == (0, 1)
+
+
+MOVES = """\
+i = qn.global_id()
+if at[i] % 3 != 1:
+    k = at[i] % n
+    y[at[k]] = x[at[k]] + x[2 * k] + z[at[k]]
+    y[2 * at[k] + n] = x[at[k]]
+"""
+
+
+@pytest.mark.parametrize("shape", ["all", "none", "some", "few"])
+@pytest.mark.parametrize("of", [qn.f32, qn.f64, qn.i16])
+def test_elements_anywhere_are_moved_by_the_lanes_that_are_on(way: CpuCompiler, of: Any, shape: str) -> None:
+    size = 200
+    random = np.random.default_rng(3)
+    steps = {"all": np.zeros(size), "none": np.ones(size), "some": random.integers(0, 3, size)}
+    steps["few"] = np.where(np.arange(size) % 19 == 3, 0, 1)
+    at = np.argsort(random.random(size)) * 3 + steps[shape].astype(np.int64)
+    x, z = random.integers(-9, 9, (2, 4 * size)).astype(of.numpy)
+    y, expected = np.zeros((2, 8 * size), of.numpy)
+    body = MOVES.replace("at[k]", "(at[k] // 3)")
+    for i in range(size):
+        if at[i] % 3 != 1:
+            k = at[i] % size
+            near = at[k] // 3
+            expected[near], expected[2 * near + size] = x[near] + x[2 * k] + z[near], x[near]
+    # Where several threads write one element, all of them write the same.
+    types = {"x": ArrayType(of, 1), "z": ArrayType(of, 1), "y": ArrayType(of, 1), "at": A1, "n": COUNT}
+    Built(module_of(body, **types), CONTIGUOUS, way).over(size, x, z, y, at, size)
+    assert y.tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize(
     "index", ["i", "n - 1 - i", "2 * i", "3 * i + 1", "4 * i", "7 * i", "(i * i) % (8 * n)", "5", "i // 2", "i % 3"]
 )

@@ -99,3 +99,12 @@ def test_copies_do_not_multiply_with_nesting() -> None:
     assert 0 < found[0] <= 4 * 2
     assert found[1] <= 4 * 4
     assert found[2] <= 4 * 8
+
+
+def test_the_rest_of_a_long_chain_has_no_copies() -> None:
+    def chain(length: int) -> str:
+        links = (f"{'elif' if n else 'if'} x[i] == {n}:\n    y[i] = {n}" for n in range(length))
+        return "\n".join(["i = qn.global_id()", *links])
+
+    assert copies(chain(8), "avx2", x=A1, y=A1) > 4
+    assert copies(chain(200), "avx2", x=A1, y=A1) <= 200 // 8

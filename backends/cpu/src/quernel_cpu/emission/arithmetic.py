@@ -176,6 +176,18 @@ class Arithmetic:
         """Whether 64-bit integers become floats lane by lane, though all that `WideIntegers` needs is there."""
         return "avx2" in self._unit.features and "avx512dq" not in self._unit.features
 
+    def _floor_by_products(self, dtype: DType, a: str, divisor: int) -> str:
+        llvm = self.type(dtype)
+        name = f"q.{'s' if dtype.is_signed else 'u'}floor{divisor}.{type_suffix(llvm)}"
+
+        def make(mark: str) -> str:
+            code = Code()
+            quotient = WideIntegers(code, self.lanes).floor_by_constant("%x", divisor, signed=dtype.is_signed)
+            code.end(f"ret {llvm} {quotient}")
+            return code.function(f"internal {llvm} @{name}({llvm} %x) {mark} nounwind willreturn memory(none)")
+
+        return self._code.value(f"call {llvm} {self._unit.define_shared(name, make)}({llvm} {a})")
+
     def _divided_by_lanes(self, dtype: DType) -> str:
         """The symbol of a function that divides lane by lane, which is long and rarely called."""
         llvm, sign = self.type(dtype), "s" if dtype.is_signed else "u"
@@ -231,7 +243,7 @@ class Arithmetic:
             count = self.number(dtype, constant.bit_length() - 1)
             return code.value(f"{'ashr' if dtype.is_signed else 'lshr'} {llvm} {a}, {count}")
         if constant is not None and self._is_divided_by_products(dtype, constant):
-            return WideIntegers(code, self.lanes).floor_by_constant(a, constant, signed=dtype.is_signed)
+            return self._floor_by_products(dtype, a, constant)
         safe = self._safe_divisor(dtype, b)
         quotient, remainder = self._divided(dtype, a, safe)
         if dtype.is_signed:
@@ -251,7 +263,7 @@ class Arithmetic:
         if constant is not None and constant > 0 and constant.bit_count() == 1:
             return code.value(f"and {llvm} {a}, {self.number(dtype, constant - 1)}")
         if constant is not None and self._is_divided_by_products(dtype, constant):
-            quotient = WideIntegers(code, self.lanes).floor_by_constant(a, constant, signed=dtype.is_signed)
+            quotient = self._floor_by_products(dtype, a, constant)
             return code.value(f"sub {llvm} {a}, {code.value(f'mul {llvm} {quotient}, {b}')}")
         safe = self._safe_divisor(dtype, b)  # A remainder by 1 is the 0 that is asked for.
         _, remainder = self._divided(dtype, a, safe)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 
 __all__ = ["Code", "Unit"]
 
+_MOST_INLINED = 16
+"""A function that is to be shared is inlined at up to so many places."""
 _VALUE = re.compile(r"%v[0-9]+")
 
 
@@ -25,6 +27,7 @@ class Unit:
         self._vector_functions = vector_functions
         self._globals: dict[str, str] = {}
         self._functions: list[str] = []
+        self._shared: dict[str, Callable[[str], str]] = {}
         self._metadata: list[str] = []
         self._kept: list[str] = []
         self._num_fresh = 0
@@ -38,6 +41,15 @@ class Unit:
         if name not in self._globals:
             self._globals[name] = ""  # `make` may define others before it.
             self._globals[name] = make()
+        return f"@{name}"
+
+    def define_shared(self, name: str, make: Callable[[str], str]) -> str:
+        """The symbol of a function that is called where it stands if few places do, else one for all of them.
+
+        `make(mark)` gives its text, with that attribute.
+        """
+        if name not in self._shared:
+            self._shared[name] = make
         return f"@{name}"
 
     def pure_function(self, scalar: str, name: str, num_operands: int) -> str:
@@ -77,6 +89,9 @@ class Unit:
 
     def __str__(self) -> str:
         parts = [*self._globals.values(), *self._functions]
+        for name, make in self._shared.items():
+            num_calls = sum(part.count(f"@{name}(") for part in parts)
+            parts.append(make("alwaysinline" if num_calls <= _MOST_INLINED else "noinline"))
         if self._kept:
             kept = ", ".join(f"ptr @{symbol}" for symbol in self._kept)
             parts.append(
