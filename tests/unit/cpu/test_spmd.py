@@ -8,6 +8,7 @@ import math
 import re
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from tests.unit.cpu.harness import CONTIGUOUS, STRIDED, Built, compiler_for, emitted, lowered
@@ -21,6 +22,7 @@ from quernel.lang import expand
 from quernel.options import KernelOptions
 from quernel_cpu.compiler import CpuCompiler
 from quernel_cpu.emission.forms import spmd_form
+from quernel_cpu.targets import named_target
 
 WAYS = {
     "scalar": ("scalar", "off", ""),
@@ -260,14 +262,13 @@ MOVES = """\
 i = qn.global_id()
 if at[i] % 3 != 1:
     k = at[i] % n
-    y[at[k]] = x[at[k]] + x[2 * k] + z[at[k]]
-    y[2 * at[k] + n] = x[at[k]]
+    near = at[k] // 3
+    y[near] = x[near] + x[2 * k] + z[near]
+    y[2 * near + n] = x[near]
 """
 
 
-@pytest.mark.parametrize("shape", ["all", "none", "some", "few"])
-@pytest.mark.parametrize("of", [qn.f32, qn.f64, qn.i16])
-def test_elements_anywhere_are_moved_by_the_lanes_that_are_on(way: CpuCompiler, of: Any, shape: str) -> None:
+def check_moves(way: CpuCompiler, of: Any, shape: str) -> None:
     size = 200
     random = np.random.default_rng(3)
     steps = {"all": np.zeros(size), "none": np.ones(size), "some": random.integers(0, 3, size)}
@@ -275,16 +276,39 @@ def test_elements_anywhere_are_moved_by_the_lanes_that_are_on(way: CpuCompiler, 
     at = np.argsort(random.random(size)) * 3 + steps[shape].astype(np.int64)
     x, z = random.integers(-9, 9, (2, 4 * size)).astype(of.numpy)
     y, expected = np.zeros((2, 8 * size), of.numpy)
-    body = MOVES.replace("at[k]", "(at[k] // 3)")
     for i in range(size):
         if at[i] % 3 != 1:
             k = at[i] % size
             near = at[k] // 3
             expected[near], expected[2 * near + size] = x[near] + x[2 * k] + z[near], x[near]
     # Where several threads write one element, all of them write the same.
-    types = {"x": ArrayType(of, 1), "z": ArrayType(of, 1), "y": ArrayType(of, 1), "at": A1, "n": COUNT}
-    Built(module_of(body, **types), CONTIGUOUS, way).over(size, x, z, y, at, size)
+    Built(moves(of), CONTIGUOUS, way).over(size, x, z, y, at, size)
     assert y.tolist() == expected.tolist()
+
+
+def moves(of: Any) -> Module:
+    return module_of(MOVES, x=ArrayType(of, 1), z=ArrayType(of, 1), y=ArrayType(of, 1), at=A1, n=COUNT)
+
+
+@pytest.mark.parametrize("shape", ["all", "none", "some", "few"])
+@pytest.mark.parametrize("of", [qn.f32, qn.f64, qn.i16])
+def test_elements_anywhere_are_moved_by_the_lanes_that_are_on(way: CpuCompiler, of: Any, shape: str) -> None:
+    check_moves(way, of, shape)
+
+
+def compiler_of_processor(name: str) -> CpuCompiler:
+    """A compiler for AVX2 as that processor has it."""
+    target = compiler_for(*WAYS["avx2"]).target_info
+    details = dict(target.details) | {"cpu": name}
+    return CpuCompiler(attrs.evolve(target, details=tuple(sorted(details.items()))))
+
+
+@pytest.mark.skipif(not named_target("").detail("triple").startswith("x86_64"), reason="needs a target with AVX2")
+def test_lanes_that_are_on_gather_where_llvm_takes_the_instruction() -> None:
+    masked = r"call <\d+ x float> @llvm.masked.gather.* <\d+ x i1> %"
+    assert re.search(masked, emitted(moves(qn.f32), compiler_of_processor("skylake")))
+    assert not re.search(masked, emitted(moves(qn.f32), compiler_of_processor("znver3")))
+    check_moves(compiler_of_processor("skylake"), qn.f32, "some")
 
 
 @pytest.mark.parametrize("variant", [CONTIGUOUS, STRIDED], ids=["contiguous", "strided"])
