@@ -471,3 +471,34 @@ def test_a_remainder_with_nan_is_nan_even_where_the_other_side_is_surely_finite(
     out = np.zeros((3, 6))
     on(quernel_device, remainders_with_nan).over(3)(np.array([2, 0, -7], np.int8), out)
     assert np.isnan(out).all(), out
+
+
+@qn.kernel
+def limited_twice(x, out):
+    i = qn.global_id()
+    given = x[i]
+    below = min(given, 2.0)
+    above = max(given, 0.0)
+    out[i, 0] = min(2.0, below)
+    out[i, 1] = max(0.0, above)
+    out[i, 2] = min(1.0, qn.clamp(given, -1.0, 1.0))
+    out[i, 3] = max(-1.0, -1.0 if given < -1.0 else given)
+    out[i, 4] = above if above < 1.0 else 1.0
+    out[i, 5] = min(below, 2.0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_limit_gives_what_it_gives_of_nan_also_where_another_has_the_same_constant(
+    quernel_device: Any, dtype: Any
+) -> None:
+    """`min(c, x)` is `c` for a NaN and `min(x, c)` is not, as in Python."""
+    given = [math.nan, math.inf, -math.inf, 0.0, -0.0, 0.5, 1.0, -1.0, 2.0, -2.0, 3.0]
+    out = array(np.full((len(given), 6), 7.0), dtype)
+    on(quernel_device, limited_twice).over(len(given))(array(np.array(given), dtype), out)
+    wanted: list[float] = []
+    for x in given:
+        below, above, clamped = min(x, 2.0), max(x, 0.0), min(max(x, -1.0), 1.0)
+        fourth = max(-1.0, -1.0 if x < -1.0 else x)
+        fifth = above if above < 1.0 else 1.0
+        wanted += [min(2.0, below), max(0.0, above), min(1.0, clamped), fourth, fifth, min(below, 2.0)]
+    assert_equal(out.reshape(-1), wanted, np.repeat(given, 6).tolist(), list(range(6)) * len(given))

@@ -10,6 +10,7 @@ from quernel.ir.passes.contract import contract
 from quernel.ir.passes.fold import fold
 from quernel.ir.passes.guard import guard_edge
 from quernel.ir.passes.inline import inline
+from quernel.ir.passes.limits import keep_limits_apart
 from quernel.ir.passes.narrow import narrow_indices
 from quernel.ir.sites import number_sites
 
@@ -19,6 +20,7 @@ __all__ = [
     "guard_edge",
     "inline",
     "insert_checks",
+    "keep_limits_apart",
     "narrow_indices",
     "optimize",
     "remove_dead_code",
@@ -33,4 +35,4 @@ def optimize(module: Module) -> Module:
     is not, and before the digest is taken, so that what is compiled is what the digest names. Sites are numbered when
     all of them stand where they stay. Doing it twice changes nothing more.
     """
-    return number_sites(contract(remove_dead_code(fold(insert_checks(module)))))
+    return number_sites(keep_limits_apart(contract(remove_dead_code(fold(insert_checks(module))))))
