@@ -122,8 +122,7 @@ class LaneBody(LaneExpressions):
         self._calls = LaneCalls(code, lanes, scope, shapes.axes)
         self._loops: list[_Loop] = []
         self._root: list[str] = []
-        self._fills = self._memory.may_fill = fills
-        """Whether every lane may be on at once; not so in the copy for when some are off."""
+        self._memory.may_fill = fills
         self._copied_around = 0
         """The lengths of the bodies around what is written whose copy for when every lane is on holds it, together."""
         self._is_long = False
@@ -390,7 +389,7 @@ class LaneBody(LaneExpressions):
     def _whole_or_masked(self, body: Body, skip: str | None) -> None:
         """The statements under the mask that is set, with a copy for when every lane is on, if that pays."""
         mask = self._mask
-        size = self._size_if_it_pays(body) if self._fills else 0
+        size = self._size_if_it_pays(body) if self._memory.may_fill else 0
         if mask is None or size == 0:
             self._statements(body, skip)
             return
@@ -406,11 +405,9 @@ class LaneBody(LaneExpressions):
         if not code.is_closed:
             code.branch(end)
         code.place(some)
-        self._mask, self._left, self._fills = mask, False, False
-        self._memory.may_fill = False
+        self._mask, self._left, self._memory.may_fill = mask, False, False
         self._statements(body, skip)
-        self._left, self._fills = self._left or left, True
-        self._memory.may_fill = True
+        self._left, self._memory.may_fill = self._left or left, True
         code.place(end)
 
     def _size_if_it_pays(self, body: Body) -> int:

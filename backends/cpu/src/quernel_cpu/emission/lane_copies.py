@@ -90,10 +90,8 @@ class LaneCopies:
             address = located(number)
             for part, slot in parts:
                 dtype = scalar(part.type)
-                llvm, alignment = (
-                    memory_type(dtype),
-                    leaf_alignment(element, Leaf(dtype, part.offset_bytes), part.offset_bytes),
-                )
+                alignment = leaf_alignment(element, Leaf(dtype, part.offset_bytes), part.offset_bytes)
+                llvm = memory_type(dtype)
                 place = code.value(f"getelementptr i8, ptr {address}, i64 {part.offset_bytes}")
                 copy(place, code.value(f"getelementptr {llvm}, ptr {slot}, i64 {number}"), llvm, alignment)
 

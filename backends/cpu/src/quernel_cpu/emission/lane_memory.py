@@ -84,7 +84,7 @@ class LaneMemory:
         self._slots: dict[str, str] = {}
         self._num_gathers = 0
         self.may_fill = True
-        """Whether every lane of a mask may be on; not so in the copy for when some are off."""
+        """Whether every lane may be on at once; not so in the copy of a body for when some are off."""
 
     # --- offsets ------------------------------------------------------------------------------------------------------
 
