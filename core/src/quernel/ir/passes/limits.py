@@ -1,6 +1,6 @@
 """Limits by one constant of which a NaN passes one and not another, written so that compilers keep them apart.
 
-`MIN(x, c)` gives NaN for a NaN, `MIN(c, x)` gives `c`. LLVM (seen in 14 and 20) takes `MIN(c, MIN(x, c))` for
+`MIN(x, c)` gives NaN for a NaN, `MIN(c, x)` gives `c`. LLVM (seen in 14 and 22) takes `MIN(c, MIN(x, c))` for
 `MIN(x, c)`, which is wrong for a NaN, also where a kernel has a name for the inner one; with another constant in
 between it does not. What only a compiler sees is not mended here: a limit within a device function that is called, or
 one that an `If` decides.
